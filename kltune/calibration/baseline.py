@@ -1,0 +1,305 @@
+"""Step 1 of the protocol: reference, search, confirmation on one configuration."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from dataclasses import dataclass, replace
+from typing import Any
+
+from kltune import __version__
+from kltune.calibration.preflight import Setup
+from kltune.calibration.record import Calibration
+from kltune.domain.attempts import Limits
+from kltune.domain.events import Note, Observer
+from kltune.domain.profiles import Profile, profile
+from kltune.domain.protocol import (
+    Plan,
+    Role,
+    RunTrial,
+    Trial,
+    Verdict,
+    next_action,
+)
+from kltune.domain.protocol import Search as SearchAction
+from kltune.errors import LaunchError, SettingsError
+from kltune.launchers import open_launcher
+from kltune.search import Search, SearchSpace, Seen
+from kltune.settings import differences
+from kltune.trial import TrialSpec, run_trial
+from kltune.trial.records import as_json, read_trial, save
+from kltune.trial.run import last_words
+from kltune.verl.command import held_fixed, logged_to
+from kltune.verl.compose import value_at
+from kltune.verl.keys import Key
+from kltune.verl.overrides import bare
+from kltune.verl.secrets import redact_values
+from kltune.workspace import Workspace, read_json, write_json
+
+STAGE = "baseline"
+
+#: Added to the seed of the search; a setting is confirmed on seeds that it was not chosen on.
+FRESH_SEED = 1000
+
+
+@dataclass(slots=True)
+class Baseline:
+    """One baseline in one workspace.
+
+    ``run`` may be called again after a kill at any moment, in a new process, and goes on.
+    """
+
+    setup: Setup
+    workspace: Workspace
+    observe: Observer
+
+    def run(self) -> Calibration:
+        """Carry the protocol out and return the calibration, which is also written.
+
+        Raises:
+            SettingsError: the workspace was made by other settings.
+            LaunchError: the trials cannot be started, or end before their first step.
+            KeyboardInterrupt: passed on after the running trial was ended.
+        """
+        with self.workspace.locked():
+            owner = self._identify()
+            return self._run(owner)
+
+    def plan(self) -> Plan:
+        """Return what is to be done, budgets included."""
+        search = self.setup.settings.content.search
+        fresh = range(1, search.confirmations + 1)
+        return Plan(
+            reference=self.setup.reference,
+            band=self.setup.settings.band,
+            trials=search.trials,
+            seed=search.seed,
+            confirmation_seeds=tuple(search.seed + FRESH_SEED * n for n in fresh),
+            timeout_s=None if search.timeout_minutes is None else search.timeout_minutes * 60,
+            max_gpu_hours=search.max_gpu_hours,
+        )
+
+    def spec(self, trial: Trial) -> TrialSpec:
+        """Return everything that a trial of this stage is run with."""
+        setup, content = self.setup, self.setup.settings.content
+        watch = content.watch
+        test_freq = release_value(setup, Key.TEST_FREQ)
+        return TrialSpec(
+            trial=trial,
+            command=tuple(content.verl.command),
+            base=content.verl.overrides,
+            env=content.verl.env,
+            loggers=tuple(logged_to(setup.config, content.verl.overrides, setup.release)),
+            verl=setup.verl,
+            release=setup.release,
+            steps=setup.steps,
+            nodes=content.cluster.nodes,
+            gpus_per_node=content.cluster.gpus_per_node,
+            test_freq=test_freq if test_freq and test_freq > 0 else setup.steps,
+            validate_first=trial.role is Role.REFERENCE,
+            save_freq=-1,
+            profile=self._profile(),
+            # In a search trial a critical finding ends the trial: the search itself moves the
+            # coefficient.
+            limits=Limits(restarts=0, kl_coef_max=watch.kl_coef_max),
+            cooldown=0,
+            start_timeout_s=watch.start_timeout_minutes * 60,
+            stall_s=watch.stall_minutes * 60,
+        )
+
+    def _run(self, owner: str) -> Calibration:
+        plan, launcher = self.plan(), open_launcher(self.setup.settings.content.cluster.launcher)
+        self._set_aside_what_never_trained()
+        search = self._open_search(owner)
+        self._settle(search)
+        exhausted = False
+        while True:
+            history = self._history()
+            if exhausted:
+                plan = replace(plan, trials=0)
+            action = next_action(plan, history)
+            if isinstance(action, Verdict):
+                return self._conclude(action, history)
+            if isinstance(action, SearchAction):
+                proposal = search.ask(_seen(history))
+                if proposal is None:
+                    exhausted = True
+                    self.observe(Note("the search space holds nothing that was not tried"))
+                    continue
+                name = search.name(proposal.number)
+                trial = Trial(name, Role.SEARCH, proposal.settings, plan.seed)
+                self.observe(Note(f"{name}: {proposal.settings.describe()} ({proposal.source})"))
+                self.workspace.decide(
+                    "proposal",
+                    trial=name,
+                    source=proposal.source,
+                    settings=as_json(proposal.settings),
+                )
+            else:
+                assert isinstance(action, RunTrial)
+                trial = action.trial
+            directory = self.workspace.trial(STAGE, trial.name)
+            outcome = run_trial(
+                self.spec(trial), directory, self.workspace, launcher, self.observe
+            )
+            if trial.role is Role.SEARCH:
+                search.tell(_number(trial.name), outcome)
+
+    def _open_search(self, owner: str) -> Search:
+        content = self.setup.settings.content
+        space = content.search.space
+        return Search(
+            storage=content.search.storage or self.workspace.study_url,
+            name=f"kltune-{STAGE}-{owner}",
+            owner=owner,
+            space=SearchSpace(
+                kl_coef=space.kl_coef,
+                target_kl=space.target_kl,
+                horizon=space.horizon,
+                clip_ratio=space.clip_ratio,
+                estimators=tuple(space.kl_penalty) if space.kl_penalty else None,
+            ),
+            base=self.setup.reference,
+            band=self.setup.settings.band,
+            rows=self.setup.rows,
+            steps=self.setup.steps,
+            seed=content.search.seed,
+            kl_off=content.search.kl_off,
+        )
+
+    def _settle(self, search: Search) -> None:
+        """Bring study and directories to the same state after a kill between the two.
+
+        A point that was proposed and never begun is begun; one whose outcome was written and not
+        told is told.
+        """
+        for proposal in search.unfinished():
+            name = search.name(proposal.number)
+            directory = self.workspace.trial(STAGE, name)
+            if not directory.trial.exists():
+                trial = Trial(name, Role.SEARCH, proposal.settings, self.plan().seed)
+                outcome = run_trial(
+                    self.spec(trial),
+                    directory,
+                    self.workspace,
+                    open_launcher(self.setup.settings.content.cluster.launcher),
+                    self.observe,
+                )
+            else:
+                found = read_trial(directory).outcome
+                if found is None:
+                    continue  # next_action takes it up
+                outcome = found
+            search.tell(proposal.number, outcome)
+
+    def _set_aside_what_never_trained(self) -> None:
+        """Give a reference that ended before its first step another chance.
+
+        Whatever kept it from starting (a missing package, a full disk) may be mended by now.
+        """
+        for directory in self.workspace.trials(STAGE):
+            outcome = read_trial(directory).outcome
+            never = outcome is not None and outcome.summary.steps == 0
+            if never and directory.path.name == Role.REFERENCE.value:
+                self.workspace.set_aside(directory)
+
+    def _history(self) -> list[Trial]:
+        return [read_trial(directory) for directory in self.workspace.trials(STAGE)]
+
+    def _profile(self) -> Profile:
+        watch, band = self.setup.settings.content.watch, self.setup.settings.band
+        return profile("search", {"band_high": band.high, **watch.thresholds})
+
+    def _identify(self) -> str:
+        """Return the workspace's id; make it on first use, and refuse one of other settings."""
+        identity = redact_values(self.setup.settings.identity())
+        found = read_json(self.workspace.identity)
+        if found is None:
+            owner = uuid.uuid4().hex[:12]
+            write_json(
+                self.workspace.identity,
+                {"id": owner, "kltune": __version__, "made_with": identity},
+            )
+            return owner
+        changed = differences(found["made_with"], identity)
+        if changed:
+            raise SettingsError(
+                [
+                    f"{self.workspace.path}: was made with other settings; name another "
+                    "--workspace, or start over with --fresh",
+                    *changed,
+                ]
+            )
+        return str(found["id"])
+
+    def _conclude(self, verdict: Verdict, history: list[Trial]) -> Calibration:
+        reference = next(t for t in history if t.role is Role.REFERENCE)
+        if verdict.winner is None and reference.outcome and reference.outcome.summary.steps == 0:
+            self._fail(reference)
+        setup, content = self.setup, self.setup.settings.content
+        outcomes = [t.outcome for t in history if t.outcome is not None]
+        calibration = Calibration(
+            stage=STAGE,
+            calibrated=verdict.calibrated,
+            reason=verdict.reason,
+            settings=verdict.winner.settings if verdict.winner else None,
+            winner=verdict.winner.name if verdict.winner else None,
+            reference=setup.reference,
+            best_outside=verdict.best_outside.name if verdict.best_outside else None,
+            band=setup.settings.band,
+            trials=tuple(history),
+            steps=setup.steps,
+            held_fixed=held_fixed(setup.config, setup.release),
+            overrides=redact_values(content.verl.overrides),
+            origins={
+                bare(key): setup.settings.override_origin(key) for key in content.verl.overrides
+            },
+            seconds=sum(o.seconds for o in outcomes),
+            gpu_hours=sum(o.gpu_hours for o in outcomes),
+            verl=setup.verl.version,
+            kltune=__version__,
+            finished=time.time(),
+        )
+        save(self.workspace.calibration, calibration)
+        self.workspace.decide(
+            "verdict",
+            calibrated=verdict.calibrated,
+            reason=verdict.reason,
+            winner=calibration.winner,
+            best_outside=calibration.best_outside,
+        )
+        return calibration
+
+    def _fail(self, trial: Trial) -> None:
+        """End with what a trial that never trained said before it died."""
+        directory = self.workspace.trial(STAGE, trial.name)
+        words = last_words(directory)
+        reason = trial.outcome.reason if trial.outcome else ""
+        log = directory.attempts()[-1].console if directory.attempts() else directory.path
+        raise LaunchError(
+            "\n".join(
+                [
+                    f"{trial.name}: verl ended before its first step: {reason}",
+                    *(f"    {line}" for line in words),
+                    f"whole log: {log}",
+                    "when the cause is gone, run the same command again",
+                ]
+            )
+        )
+
+
+def release_value(setup: Setup, key: Key) -> Any:
+    """Return the value of one of verl's settings in the user's configuration."""
+    return value_at(setup.config, setup.release.path(key) or "")
+
+
+def _number(name: str) -> int:
+    return int(name.rpartition("-")[2])
+
+
+def _seen(history: list[Trial]) -> list[Seen]:
+    return [
+        Seen(t.settings, t.outcome)
+        for t in history
+        if t.outcome is not None and t.role in (Role.REFERENCE, Role.SEARCH)
+    ]

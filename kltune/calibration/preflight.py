@@ -1,0 +1,169 @@
+"""Everything that can be known to be wrong before a trial is started, all of it at once."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kltune.domain.kl import KlSettings, Placement, smallest_horizon
+from kltune.errors import SettingsError
+from kltune.settings import Settings
+from kltune.verl.command import kl_settings, rows_per_step
+from kltune.verl.compose import compose, value_at
+from kltune.verl.installation import Installation, find_verl
+from kltune.verl.keys import Key
+from kltune.verl.overrides import bare, lay_over
+from kltune.verl.releases import Release, release_of
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """A checked configuration, ready to be calibrated.
+
+    Attributes:
+        settings: kltune's own settings.
+        verl, release: the installed verl and what is known of it.
+        config: the user's configuration, composed and resolved by verl's own files.
+        reference: the user's KL settings in it.
+        rows: sequences of a training step.
+        steps: training steps of a trial.
+    """
+
+    settings: Settings
+    verl: Installation
+    release: Release
+    config: Mapping[str, Any]
+    reference: KlSettings
+    rows: int
+    steps: int
+
+
+def prepare(settings: Settings) -> Setup:
+    """Check the settings against the installed verl and this machine's files.
+
+    Raises:
+        LaunchError: verl is not installed.
+        SettingsError: every fault found.
+    """
+    verl = find_verl()
+    release = release_of(verl.version)
+    if not release.launchable:
+        raise SettingsError(f"verl {verl.version}: kltune reads its logs, but cannot launch it")
+    content = settings.content
+    size = {
+        release.key(Key.NODES): content.cluster.nodes,
+        release.key(Key.GPUS_PER_NODE): content.cluster.gpus_per_node,
+    }
+    overrides = lay_over(content.verl.overrides, {k: v for k, v in size.items() if k})
+    overrides = {k: v for k, v in overrides.items() if not k.startswith("hydra.")}
+    config = compose(overrides, verl)
+    try:
+        rows = rows_per_step(config, release)
+        reference = kl_settings(config, release)
+    except (TypeError, ValueError) as error:
+        raise SettingsError(f"verl's configuration: a number is expected ({error})") from None
+
+    faults = [
+        *_kl_faults(reference, rows, release, settings),
+        *_space_faults(rows, settings),
+        *_file_faults(config, release, settings),
+    ]
+    steps, step_fault = _steps(settings, config, release)
+    if step_fault:
+        faults.append(step_fault)
+    if faults:
+        raise SettingsError(faults)
+    return Setup(settings, verl, release, config, reference, rows, steps)
+
+
+def _kl_faults(
+    reference: KlSettings, rows: int, release: Release, settings: Settings
+) -> Iterator[str]:
+    def where(key: Key) -> str:
+        path = release.path(key) or key.name.lower()
+        return f"{path} ({settings.override_origin(path)})"
+
+    loss = reference.placement is Placement.LOSS
+    coefficient = Key.KL_LOSS_COEF if loss else Key.KL_COEF
+    if not (math.isfinite(reference.kl_coef) and reference.kl_coef >= 0):
+        yield f"{where(coefficient)}: must be >= 0, got {reference.kl_coef:g}"
+    if not reference.adaptive:
+        return
+    target, horizon = reference.target_kl or 0.0, reference.horizon or 0.0
+    if not target > 0:
+        yield f"{where(Key.TARGET_KL)}: must be > 0 (the controller divides by it), got {target:g}"
+    if reference.kl_coef == 0:
+        yield (
+            f"{where(Key.KL_COEF)}: an adaptive controller never leaves 0; give it a positive "
+            "start, or set algorithm.kl_ctrl.type=fixed"
+        )
+    limit = smallest_horizon(rows)
+    if not horizon > limit:
+        yield (
+            f"{where(Key.HORIZON)}: must be above {limit:g}, a fifth of the {rows} sequences of a "
+            f"step, or the coefficient changes its sign; got {horizon:g}"
+        )
+
+
+def _space_faults(rows: int, settings: Settings) -> Iterator[str]:
+    horizon = settings.content.search.space.horizon
+    if horizon is not None and not horizon[0] > smallest_horizon(rows):
+        yield (
+            f"search.space.horizon ({settings.origin('search.space.horizon')}): must begin above "
+            f"{smallest_horizon(rows):g}, a fifth of the {rows} sequences of a step; got "
+            f"{horizon[0]:g}"
+        )
+
+
+def _file_faults(config: Mapping[str, Any], release: Release, settings: Settings) -> Iterator[str]:
+    for key in (Key.TRAIN_FILES, Key.VAL_FILES, Key.MODEL_PATH):
+        path = release.path(key) or ""
+        for name in _names(value_at(config, path)):
+            local = Path(name).expanduser()
+            is_data = key is not Key.MODEL_PATH
+            if "://" in name or (not is_data and not name.startswith(("/", ".", "~"))):
+                continue  # a remote file, or a model's name on a hub
+            if not local.exists():
+                what = "file" if is_data else "directory"
+                origin = settings.origins.get(f"verl.overrides[{bare(path)}]", "verl's default")
+                yield f"{path} ({origin}): there is no such {what}: {name}"
+
+
+def _names(value: Any) -> list[str]:
+    if value is None:
+        return []
+    return [value] if isinstance(value, str) else [str(item) for item in value]
+
+
+def _steps(
+    settings: Settings, config: Mapping[str, Any], release: Release
+) -> tuple[int, str | None]:
+    """Return the steps of a trial, or what keeps them from being known."""
+    search = settings.content.search
+    if search.steps is not None:
+        return search.steps, None
+    prompts = int(value_at(config, release.path(Key.TRAIN_BATCH_SIZE) or ""))
+    try:
+        rows = sum(_parquet_rows(n) for n in _names(value_at(config, "data.train_files")))
+    except (OSError, ValueError, ImportError) as error:
+        return 0, (
+            f"search.epochs: the length of the training data cannot be read ({error}); give "
+            "search.steps (--steps) instead"
+        )
+    per_epoch = rows // prompts
+    steps = round(per_epoch * search.epochs)
+    if steps < 2:
+        return 0, (
+            f"search.epochs: {search.epochs:g} epochs of {rows} rows make {steps} steps of "
+            f"{prompts} prompts; a trial needs at least 2"
+        )
+    return steps, None
+
+
+def _parquet_rows(name: str) -> int:
+    import pyarrow.parquet
+
+    return int(pyarrow.parquet.ParquetFile(Path(name).expanduser()).metadata.num_rows)

@@ -1,0 +1,193 @@
+"""Runs a job as a process of this machine, in a session and process group of its own.
+
+A job outlives the kltune that started it. Its directory tells the next one everything: ``pid``
+while it runs, ``exit_code`` once it has ended. A process belongs to a job if it carries the job's
+token in its environment, which every child inherits; Ray's daemons, which leave the process
+group, are found by it too.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+
+import psutil
+
+from kltune.errors import LaunchError
+from kltune.launchers.base import JobSpec, JobState, JobStatus, LaunchPlan
+from kltune.verl.secrets import is_secret_name, redact
+from kltune.workspace import cannot_write, write_text
+
+#: Marks every process of a job; its value is the job's directory.
+TOKEN = "KLTUNE_JOB"  # noqa: S105 - the name of a variable
+
+_PID = "pid"
+_EXIT_CODE = "exit_code"
+
+# Records the pid before and the exit code after the command, which are the words that follow. The
+# code is moved into place, so that it is there whole or not at all.
+_SUPERVISE = (
+    'echo "$$" >"$0/pid"; "$@"; code=$?; '
+    'echo "$code" >"$0/exit_code.part" && mv "$0/exit_code.part" "$0/exit_code"; exit "$code"'
+)
+
+
+class LocalLauncher:
+    """Runs jobs on this machine; see the module's docstring."""
+
+    def __init__(self) -> None:
+        self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def plan(self, spec: JobSpec) -> LaunchPlan:
+        """Return the script that ``submit`` runs."""
+        directory = spec.directory.resolve()
+        return LaunchPlan(spec, f"local://{socket.gethostname()}{directory}", _script(spec))
+
+    def submit(self, plan: LaunchPlan) -> None:
+        """Start the script as the leader of a new session."""
+        spec = plan.spec
+        directory = spec.directory.resolve()
+        script = directory / "command.sh"
+        write_text(script, plan.text, mode=0o755)
+        environment = {**os.environ, **_environment(spec), TOKEN: str(directory)}
+        try:
+            with spec.console.open("ab") as console:
+                self._children[plan.handle] = subprocess.Popen(  # noqa: S603 - words, no shell text
+                    ["/bin/sh", "-c", _SUPERVISE, str(directory), *spec.argv],
+                    stdin=subprocess.DEVNULL,
+                    stdout=console,
+                    stderr=subprocess.STDOUT,
+                    cwd=spec.cwd,
+                    env=environment,
+                    start_new_session=True,
+                )
+        except OSError as error:
+            if error.filename is not None and Path(str(error.filename)) != Path("/bin/sh"):
+                raise cannot_write(Path(str(error.filename)), error) from error
+            raise LaunchError(f"{spec.name}: cannot be started ({error})") from error
+
+    def status(self, handle: str) -> JobStatus:
+        """Return where the job is, from its directory and the table of processes."""
+        directory = _directory(handle)
+        child = self._children.get(handle)
+        if child is not None:
+            child.poll()  # reaps it
+        code = _read_number(directory / _EXIT_CODE)
+        if code is not None:
+            return JobStatus(JobState.SUCCEEDED if code == 0 else JobState.FAILED, code)
+        if child is not None and child.returncode is None:
+            return JobStatus(JobState.RUNNING)
+        pid = _read_number(directory / _PID)
+        if pid is not None and _is_of(pid, directory):
+            return JobStatus(JobState.RUNNING)
+        # It may have ended between the two looks.
+        code = _read_number(directory / _EXIT_CODE)
+        if code is not None:
+            return JobStatus(JobState.SUCCEEDED if code == 0 else JobState.FAILED, code)
+        started = pid is not None or child is not None
+        return JobStatus(JobState.LOST if started else JobState.UNKNOWN)
+
+    def cancel(self, handle: str, grace_s: float = 15.0) -> None:
+        """End every process of the job, by SIGTERM to its group first."""
+        directory = _directory(handle)
+        _signal(_processes(directory), signal.SIGTERM)
+        deadline = time.monotonic() + grace_s
+        while (left := _processes(directory)) and time.monotonic() < deadline:
+            self._reap(handle)
+            time.sleep(0.1)
+        while left:
+            # Again and again: a process may have been started while we looked.
+            _signal(left, signal.SIGKILL)
+            time.sleep(0.05)
+            self._reap(handle)
+            left = _processes(directory)
+        self._reap(handle)
+
+    def _reap(self, handle: str) -> None:
+        child = self._children.get(handle)
+        if child is not None:
+            child.poll()
+
+
+def _environment(spec: JobSpec) -> dict[str, str]:
+    """Return the job's variables: those of the spec, and kltune's own environment first on PATH.
+
+    A trial must find the ``python3`` that kltune is installed in, whether or not that environment
+    was activated.
+    """
+    here = str(Path(sys.executable).parent)
+    path = spec.env.get("PATH", os.environ.get("PATH", os.defpath))
+    return {**spec.env, "PATH": path if path.startswith(here) else f"{here}{os.pathsep}{path}"}
+
+
+def _script(spec: JobSpec) -> str:
+    exports = [_export(name, value) for name, value in sorted(_environment(spec).items())]
+    words = " \\\n  ".join(shlex.quote(redact(word)) for word in spec.argv)
+    lines = ["#!/usr/bin/env bash", f"# {spec.name}", "set -e", *exports]
+    return "\n".join([*lines, f"cd {shlex.quote(str(spec.cwd))}", words, ""])
+
+
+def _export(name: str, value: str) -> str:
+    if is_secret_name(name):
+        return f': "${{{name}:?is a secret and not kept here; set it first}}"; export {name}'
+    return f"export {name}={shlex.quote(redact(value))}"
+
+
+def _directory(handle: str) -> Path:
+    rest = handle.removeprefix("local://")
+    host, slash, path = rest.partition("/")
+    if rest == handle or not slash:
+        raise LaunchError(f"{handle}: not the handle of a local job")
+    if host != socket.gethostname():
+        raise LaunchError(
+            f"{handle}: the job belongs to the machine {host}; run kltune there, or start over "
+            "with --fresh"
+        )
+    return Path(slash + path)
+
+
+def _read_number(path: Path) -> int | None:
+    try:
+        return int(path.read_text(encoding="ascii"))
+    except (OSError, ValueError):
+        return None
+
+
+def _is_of(pid: int, directory: Path) -> bool:
+    try:
+        process = psutil.Process(pid)
+        return process.status() != psutil.STATUS_ZOMBIE and process.environ().get(TOKEN) == str(
+            directory
+        )
+    except (psutil.Error, OSError):
+        return False
+
+
+def _processes(directory: Path) -> list[psutil.Process]:
+    return [process for process in psutil.process_iter() if _is_of(process.pid, directory)]
+
+
+def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:
+    """Signal the groups that these processes lead, and each of them that is in another's."""
+    groups = set()
+    for process in processes:
+        try:
+            group = os.getpgid(process.pid)
+            if group == process.pid:
+                groups.add(group)
+                os.killpg(group, number)
+        except (ProcessLookupError, PermissionError):
+            continue
+    for process in processes:
+        try:
+            if os.getpgid(process.pid) not in groups:
+                process.send_signal(number)
+        except (psutil.Error, ProcessLookupError, PermissionError):
+            continue

@@ -1,0 +1,352 @@
+"""The search: which KL settings to try next. The only importer of Optuna.
+
+Points come from three places, in this order: known good guesses, the curve of reference KL over
+the coefficient (``kltune.domain.curve``), and Optuna's TPE sampler. All of them are trials of one
+Optuna study, so that its storage, its samplers and its dashboards see everything.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from math import isfinite, log
+from typing import TYPE_CHECKING, Any
+
+from kltune.domain.curve import CurvePoint, coefficient_for, must_exceed
+from kltune.domain.kl import KlSettings, Placement, reachable, smallest_horizon
+from kltune.domain.outcome import Band, Ending, Outcome
+from kltune.domain.protocol import FALL_BACK, ONE_NODE
+from kltune.errors import LaunchError
+
+if TYPE_CHECKING:
+    import optuna
+
+#: Where inside the band the curve is asked for a coefficient, one after the other: the middle
+#: first, then to either side. Shares of the way from low to high, in log scale.
+AIMS = (0.5, 0.8, 0.2)
+
+#: Keys of a trial's user attributes.
+_OWNER, _SETTINGS, _KL_OFF = "kltune:workspace", "kltune:settings", "kltune:kl-off"
+
+_REDRAWS = 20
+
+
+@dataclass(frozen=True, slots=True)
+class SearchSpace:
+    """What may be changed. A None dimension stays as the user has it.
+
+    Attributes:
+        kl_coef, target_kl, horizon, clip_ratio: (low, high).
+        estimators: verl's names to choose from.
+    """
+
+    kl_coef: tuple[float, float]
+    target_kl: tuple[float, float] | None = None
+    horizon: tuple[float, float] | None = None
+    clip_ratio: tuple[float, float] | None = None
+    estimators: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A trial of which the search knows the end."""
+
+    settings: KlSettings
+    outcome: Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Proposal:
+    """A point to run.
+
+    Attributes:
+        number: Optuna's number of the trial.
+        settings: the point.
+        source: ``guess``, ``curve``, ``sampler`` or ``kl-off``.
+    """
+
+    number: int
+    settings: KlSettings
+    source: str
+
+
+class Search:
+    """One Optuna study.
+
+    Args:
+        storage: URL of Optuna's storage.
+        name: the study's name.
+        owner: id of the workspace; several may share a study.
+        space: what may be changed.
+        base: the user's own settings; they fill what the space leaves alone.
+        band: wanted reference KL, nats per token.
+        rows: sequences of a step.
+        steps: steps of a trial.
+        seed: of the sampler.
+        kl_off: whether "KL off" is tried as well.
+
+    Raises:
+        LaunchError: the storage cannot be reached.
+    """
+
+    def __init__(
+        self,
+        storage: str,
+        name: str,
+        owner: str,
+        space: SearchSpace,
+        base: KlSettings,
+        band: Band,
+        rows: int,
+        steps: int,
+        seed: int,
+        kl_off: bool = False,
+    ):
+        self.owner = owner
+        self.space = space
+        self.base = base
+        self.band = band
+        self.rows = rows
+        self.steps = steps
+        self.kl_off = kl_off
+        self._violations: dict[int, list[float]] = {}
+        self._study = _open_study(storage, name, seed, self._constraints)
+
+    def unfinished(self) -> list[Proposal]:
+        """Return the points of this workspace that were proposed and never told."""
+        import optuna
+
+        running = self._study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
+        found = []
+        for trial in running:
+            if trial.user_attrs.get(_OWNER) != self.owner:
+                continue
+            settings = trial.user_attrs.get(_SETTINGS)
+            if settings is None:
+                # A kill came between the question and the answer: nothing was ever run.
+                self._study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
+            else:
+                point = KlSettings(**{**settings, "placement": Placement(settings["placement"])})
+                found.append(Proposal(trial.number, point, "taken up"))
+        return found
+
+    def ask(self, seen: Sequence[Seen]) -> Proposal | None:
+        """Return the next point to run; one that was run before never comes again.
+
+        Args:
+            seen: every trial whose end is known, the reference included.
+
+        Returns:
+            None when the space holds nothing new.
+        """
+        wanted, source = self._wanted(seen)
+        if wanted is not None:
+            attributes = {_KL_OFF: True} if wanted.kl_coef == 0 else None
+            self._study.enqueue_trial(
+                self._params(wanted), user_attrs=attributes, skip_if_exists=attributes is None
+            )
+        known = {s.settings.key(): s.outcome for s in seen}
+        for _ in range(_REDRAWS):
+            trial = self._study.ask()
+            trial.set_user_attr(_OWNER, self.owner)
+            settings = self._suggest(trial)
+            trial.set_user_attr(
+                _SETTINGS, {**asdict(settings), "placement": settings.placement.value}
+            )
+            if settings.key() not in known:
+                asked_for = wanted is not None and wanted.key() == settings.key()
+                return Proposal(trial.number, settings, source if asked_for else "sampler")
+            # Drawn again: told at once, so that nothing is run twice.
+            self.tell(trial.number, known[settings.key()])
+        return None
+
+    def name(self, number: int) -> str:
+        """Return the name of the trial's directory."""
+        return f"search-{number:03d}"
+
+    def tell(self, number: int, outcome: Outcome) -> None:
+        """Give the end of a point to the study; a second time is not counted."""
+        from optuna.trial import TrialState
+
+        if self._study.get_trials(deepcopy=False)[number].state.is_finished():
+            return
+        self._violations[number] = violations(outcome, self.band)
+        objective = outcome.summary.objective
+        if outcome.ending is Ending.COMPLETED and objective is not None and isfinite(objective):
+            self._study.tell(number, objective)
+        elif outcome.ending is Ending.STOPPED:
+            # Without a value on the way the sampler ranks it below everything that completed.
+            self._study.tell(number, state=TrialState.PRUNED)
+        else:
+            self._study.tell(number, state=TrialState.FAIL)
+
+    def _constraints(self, trial: optuna.trial.FrozenTrial) -> Sequence[float]:
+        return self._violations[trial.number]
+
+    def _wanted(self, seen: Sequence[Seen]) -> tuple[KlSettings | None, str]:
+        """Return the point that something better than sampling asks for, and what that is."""
+        known = {s.settings.key() for s in seen}
+        curve = curve_points(seen, self.band)
+        if self.kl_off and self._off.key() not in known:
+            return self._off, "kl-off"
+        for guess in self._guesses():
+            if guess.key() not in known and not self._excluded(guess, curve):
+                return guess, "guess"
+        for share in AIMS:
+            low, high = self.band.low or self.band.high / 100, self.band.high
+            aim = low * (high / low) ** share
+            if any(_near(p.kl, aim, low, high) for p in curve):
+                continue
+            coefficient = coefficient_for(aim, curve, *self.space.kl_coef)
+            if coefficient is None:
+                continue
+            settings = replace(self._filled(coefficient), target_kl=self._target(aim))
+            if settings.key() not in known:
+                return settings, "curve"
+        return None, "sampler"
+
+    @property
+    def _off(self) -> KlSettings:
+        """The user's settings with the penalty multiplied by nothing."""
+        return replace(
+            self.base, kl_coef=0.0, target_kl=None, horizon=None, placement=Placement.REWARD
+        )
+
+    def _guesses(self) -> Iterable[KlSettings]:
+        """Return what is worth a trial before any search: the protocol's own settings."""
+        for known in (ONE_NODE, FALL_BACK):
+            settings = self._filled(known.kl_coef)
+            if self.space.target_kl is not None and known.target_kl is not None:
+                settings = replace(settings, target_kl=known.target_kl)
+            yield settings
+
+    def _excluded(self, settings: KlSettings, curve: Sequence[CurvePoint]) -> bool:
+        """Whether trials have shown that these settings cannot keep the KL in the band."""
+        largest = settings.kl_coef
+        if settings.adaptive and settings.horizon:
+            _, largest = reachable(settings.kl_coef, self.rows, settings.horizon, self.steps)
+        return must_exceed(self.band.high, largest, curve)
+
+    def _filled(self, coefficient: float) -> KlSettings:
+        """Return the user's settings with this coefficient, adaptive if targets are searched."""
+        low, high = self.space.kl_coef
+        settings = replace(self.base, kl_coef=min(high, max(low, coefficient)))
+        if self.space.target_kl is None or self.base.placement is Placement.LOSS:
+            return settings
+        target = self.base.target_kl if self.base.target_kl is not None else ONE_NODE.target_kl
+        return replace(settings, target_kl=target, horizon=self._horizon())
+
+    def _horizon(self) -> float:
+        """Return the user's horizon where it is sound, else one of five sequences a row."""
+        if self.base.horizon is not None and self.base.horizon > smallest_horizon(self.rows):
+            return self.base.horizon
+        return max(10_000.0, 5.0 * self.rows)
+
+    def _target(self, aim: float) -> float | None:
+        if self.space.target_kl is None or self.base.placement is Placement.LOSS:
+            return self.base.target_kl
+        low, high = self.space.target_kl
+        return min(high, max(low, aim))
+
+    def _suggest(self, trial: optuna.Trial) -> KlSettings:
+        if trial.user_attrs.get(_KL_OFF):
+            return self._off
+        settings = self._filled(trial.suggest_float("kl_coef", *self.space.kl_coef, log=True))
+        if settings.adaptive and self.space.target_kl is not None:
+            target = trial.suggest_float("target_kl", *self.space.target_kl, log=True)
+            settings = replace(settings, target_kl=target)
+        if settings.adaptive and self.space.horizon is not None:
+            low = max(self.space.horizon[0], 1.01 * smallest_horizon(self.rows))
+            high = max(self.space.horizon[1], low * 1.01)
+            settings = replace(
+                settings, horizon=trial.suggest_float("horizon", low, high, log=True)
+            )
+        if self.space.clip_ratio is not None:
+            clip = trial.suggest_float("clip_ratio", *self.space.clip_ratio)
+            settings = replace(settings, clip_ratio=clip)
+        if self.space.estimators is not None:
+            estimator = trial.suggest_categorical("kl_penalty", list(self.space.estimators))
+            settings = replace(settings, estimator=estimator)
+        return settings
+
+    def _params(self, settings: KlSettings) -> dict[str, Any]:
+        """Return the settings as Optuna's parameters; the inverse of ``_suggest``."""
+        found: dict[str, Any] = {"kl_coef": settings.kl_coef}
+        if settings.kl_coef == 0:
+            return found
+        if settings.target_kl is not None and self.space.target_kl is not None:
+            found["target_kl"] = settings.target_kl
+        if settings.horizon is not None and self.space.horizon is not None:
+            found["horizon"] = settings.horizon
+        if settings.clip_ratio is not None and self.space.clip_ratio is not None:
+            found["clip_ratio"] = settings.clip_ratio
+        if settings.estimator is not None and self.space.estimators is not None:
+            found["kl_penalty"] = settings.estimator
+        return found
+
+
+def violations(outcome: Outcome, band: Band) -> list[float]:
+    """Return the constraints of a trial as Optuna wants them: satisfied where <= 0."""
+    kl = outcome.summary.kl
+    if kl is None or not isfinite(kl):
+        return [1.0, 1.0, float(len(outcome.critical) or 1)]
+    return [band.low - kl, kl - band.high, float(len(outcome.critical))]
+
+
+def curve_points(seen: Iterable[Seen], band: Band) -> list[CurvePoint]:
+    """Return what the trials show of the curve; a stopped one shows at least its highest KL."""
+    points = []
+    for trial in seen:
+        summary = trial.outcome.summary
+        kl, coefficient = summary.kl, summary.coefficient or trial.settings.kl_coef
+        if trial.settings.placement is Placement.LOSS:
+            coefficient = trial.settings.kl_coef
+        if trial.outcome.ending is Ending.FAILED or coefficient <= 0:
+            continue
+        if trial.outcome.ending is Ending.STOPPED:
+            highest = [v for v in (kl, summary.kl_max) if v is not None and isfinite(v)]
+            # It was stopped on the way up, so what it shows is a lower bound.
+            kl = max([*highest, 2.01 * band.high])
+        if kl is not None and isfinite(kl):
+            points.append(CurvePoint(coefficient, max(kl, 1e-6)))
+    return points
+
+
+def _near(kl: float, aim: float, low: float, high: float) -> bool:
+    """Whether a trial's KL is so close to an aim that another trial would show nothing new."""
+    return abs(log(kl / aim)) < 0.12 * log(high / low)
+
+
+def _open_study(
+    storage: str,
+    name: str,
+    seed: int,
+    constraints: Callable[[optuna.trial.FrozenTrial], Sequence[float]],
+) -> optuna.Study:
+    import optuna
+    from sqlalchemy.exc import SQLAlchemyError
+
+    # Our own journal says what happens; Optuna's lines would go between those of the live view.
+    optuna.logging.set_verbosity(optuna.logging.WARNING)
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+        sampler = optuna.samplers.TPESampler(
+            seed=seed, multivariate=True, constraints_func=constraints, n_startup_trials=5
+        )
+    try:
+        return optuna.create_study(
+            storage=storage,
+            study_name=name,
+            direction="maximize",
+            sampler=sampler,
+            load_if_exists=True,
+        )
+    except (SQLAlchemyError, OSError, ImportError, ValueError) as error:
+        first = str(error).splitlines()[0]
+        raise LaunchError(
+            f"search.storage: the study cannot be opened ({first}); check the URL and that the "
+            "directory or server can be written"
+        ) from error

@@ -1,0 +1,367 @@
+"""Settings: a preset, ``kltune.yaml`` and the command line, laid over each other.
+
+Every value keeps its origin, so that a report or an export can say where it came from.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from kltune.domain.kl import ESTIMATORS
+from kltune.domain.outcome import Band
+from kltune.errors import SettingsError
+from kltune.verl.overrides import bare, lay_over
+from kltune.verl.secrets import is_secret_name
+
+#: Preset of a first run without a file of settings.
+FIRST_PRESET = "cpu-tiny"
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Verl(_Section):
+    """How verl is started."""
+
+    command: list[str] = Field(["python3", "-m", "verl.trainer.main_ppo"], min_length=1)
+    overrides: dict[str, Any] = {}
+    env: dict[str, str] = {}
+
+
+class Cluster(_Section):
+    """Where trials run."""
+
+    launcher: Literal["local"] = "local"
+    nodes: int = Field(1, ge=1)
+    gpus_per_node: int = Field(8, ge=1)
+
+
+class BandSection(_Section):
+    """Wanted average reference KL, nats per token."""
+
+    low: float = Field(0.01, ge=0, allow_inf_nan=False)
+    high: float = Field(0.03, gt=0, allow_inf_nan=False)
+
+    @model_validator(mode="after")
+    def _ordered(self) -> BandSection:
+        if self.low >= self.high:
+            raise ValueError(f"low must be below high, got {self.low:g} and {self.high:g}")
+        return self
+
+
+Range = tuple[float, float]
+
+
+class Space(_Section):
+    """What the search may change, and how far. A dimension that is null stays as the user has it.
+
+    ``kl_coef``, ``target_kl`` and ``horizon`` are ranges (searched in log scale), ``clip_ratio``
+    is a range, ``kl_penalty`` a list of estimators.
+    """
+
+    kl_coef: Range = (0.0001, 1.0)
+    target_kl: Range | None = (0.005, 0.05)
+    horizon: Range | None = None
+    clip_ratio: Range | None = None
+    kl_penalty: list[str] | None = None
+
+    @model_validator(mode="after")
+    def _sound(self) -> Space:
+        faults = []
+        for name in ("kl_coef", "target_kl", "horizon", "clip_ratio"):
+            bounds = getattr(self, name)
+            if bounds is None:
+                continue
+            low, high = bounds
+            if not 0 < low < high < float("inf"):
+                faults.append(
+                    f"{name} must be [low, high] with 0 < low < high, got {list(bounds)}"
+                )
+        known = {*ESTIMATORS, *ESTIMATORS.values()}
+        for estimator in self.kl_penalty or []:
+            if estimator not in known:
+                faults.append(f"kl_penalty: {estimator!r} is none of {', '.join(sorted(known))}")
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+
+class SearchSection(_Section):
+    """Budget and space of the search.
+
+    ``steps`` counts training steps of a trial; without it ``epochs`` of the training data are
+    made. ``timeout_minutes`` and ``max_gpu_hours`` bound all trials of a stage together.
+    """
+
+    trials: int = Field(12, ge=0)
+    steps: int | None = Field(None, ge=2)
+    epochs: float = Field(10, gt=0)
+    timeout_minutes: float | None = Field(None, gt=0)
+    max_gpu_hours: float | None = Field(None, gt=0)
+    storage: str | None = None
+    seed: int = Field(1, ge=0)
+    confirmations: int = Field(1, ge=0, le=20)
+    kl_off: bool = False
+    space: Space = Space()
+
+
+class Watch(_Section):
+    """Rules that end a trial, and the limits of its restarts."""
+
+    profile: str = "protocol"
+    restarts: int = Field(3, ge=0)
+    kl_coef_max: float = Field(1.0, gt=0)
+    thresholds: dict[str, float] = {}
+    start_timeout_minutes: float = Field(30, gt=0)
+    stall_minutes: float = Field(10, gt=0)
+
+
+class Content(_Section):
+    """Everything that ``kltune.yaml`` may hold."""
+
+    preset: str | None = None
+    about: dict[str, Any] = {}
+    verl: Verl = Verl()
+    cluster: Cluster = Cluster()
+    band: BandSection = BandSection()
+    search: SearchSection = SearchSection()
+    watch: Watch = Watch()
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Settings of one command.
+
+    Attributes:
+        content: the checked values.
+        origins: where a value came from, by dotted path (``verl.overrides`` is followed by the
+            override's key without Hydra's prefix, in brackets).
+    """
+
+    content: Content
+    origins: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def band(self) -> Band:
+        """Wanted average reference KL, nats per token."""
+        return Band(self.content.band.low, self.content.band.high)
+
+    def origin(self, path: str) -> str:
+        """Return where the value at a dotted path came from."""
+        return self.origins.get(path, "kltune's default")
+
+    def override_origin(self, key: str) -> str:
+        """Return where a verl override came from."""
+        return self.origin(f"verl.overrides[{bare(key)}]")
+
+    def identity(self) -> dict[str, Any]:
+        """Return what decides the result of a trial: a workspace holds one identity.
+
+        Budgets are left out (a run may be continued with more trials), and so are the values of
+        secrets, of which only a digest is kept.
+        """
+        content = self.content.model_dump(mode="json")
+        search = content["search"]
+        env = {
+            name: hashlib.sha256(value.encode()).hexdigest()[:12]
+            if is_secret_name(name)
+            else value
+            for name, value in content["verl"]["env"].items()
+        }
+        return {
+            "verl.command": content["verl"]["command"],
+            "verl.overrides": content["verl"]["overrides"],
+            "verl.env": env,
+            "cluster": content["cluster"],
+            "band": content["band"],
+            "search.steps": search["steps"],
+            "search.epochs": search["epochs"],
+            "search.seed": search["seed"],
+            "search.space": search["space"],
+            "watch": content["watch"],
+        }
+
+
+def differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """Return one sentence for every value in which two identities differ."""
+    flat_old, flat_new = _flat(old), _flat(new)
+    return [
+        f"{key}: {json.dumps(flat_old.get(key))} there, {json.dumps(flat_new.get(key))} now"
+        for key in sorted({*flat_old, *flat_new})
+        if flat_old.get(key) != flat_new.get(key)
+    ]
+
+
+def _flat(value: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for key, item in value.items():
+        if isinstance(item, Mapping):
+            found.update(_flat(item, f"{prefix}{key}."))
+        else:
+            found[f"{prefix}{key}"] = item
+    return found
+
+
+def presets_dir() -> Path:
+    """Return the directory that holds the presets, of a wheel or of a source tree."""
+    package = Path(str(files("kltune")))
+    inside = package / "presets"
+    return inside if inside.is_dir() else package.parent / "presets"
+
+
+def preset_names() -> list[str]:
+    """Return the names of all presets."""
+    return sorted(path.stem for path in presets_dir().glob("*.yaml"))
+
+
+def load(
+    preset: str | None = None,
+    config: Path | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Return the settings of a command.
+
+    Args:
+        preset: name of the preset; None takes that of the file, if any.
+        config: a ``kltune.yaml``; None for none.
+        overrides: verl overrides of ``--set``.
+        options: other values of the command line by dotted path, e.g. ``search.trials``; None
+            values are left out.
+
+    Raises:
+        SettingsError: everything that is wrong in them, with the file that it stands in.
+    """
+    file_layer = _read(config) if config is not None else {}
+    name = preset or file_layer.get("preset")
+    layers: list[tuple[str, dict[str, Any]]] = []
+    if name is not None:
+        layers.append((f"preset {name}", _read_preset(str(name))))
+    if config is not None:
+        layers.append((str(config), file_layer))
+    if overrides:
+        layers.append(("--set", {"verl": {"overrides": dict(overrides)}}))
+    for path, value in (options or {}).items():
+        if value is not None:
+            layers.append((_option(path), _nested(path, value)))
+
+    merged: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for origin, layer in layers:
+        _lay(merged, layer, origin, origins)
+    if name is not None:
+        merged["preset"] = str(name)
+    try:
+        return Settings(Content.model_validate(merged), origins)
+    except ValidationError as error:
+        raise SettingsError([_fault(e, origins) for e in error.errors()]) from None
+
+
+def _option(path: str) -> str:
+    return "--" + path.rsplit(".", 1)[-1].replace("_", "-")
+
+
+def _nested(path: str, value: Any) -> dict[str, Any]:
+    for part in reversed(path.split(".")):
+        value = {part: value}
+    assert isinstance(value, dict)
+    return value
+
+
+def _read_preset(name: str) -> dict[str, Any]:
+    path = presets_dir() / f"{name}.yaml"
+    if name not in preset_names():
+        near = difflib.get_close_matches(name, preset_names(), n=1)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise SettingsError(
+            f"preset {name!r}: there is no such preset; {hint}there are: "
+            f"{', '.join(preset_names())}"
+        )
+    content: dict[str, Any] = _substitute(_read(path), {"${presets}": str(presets_dir())})
+    return content
+
+
+def _substitute(value: Any, names: Mapping[str, str]) -> Any:
+    if isinstance(value, dict):
+        return {key: _substitute(item, names) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_substitute(item, names) for item in value]
+    if isinstance(value, str):
+        for name, text in names.items():
+            value = value.replace(name, text)
+    return value
+
+
+def _read(path: Path) -> dict[str, Any]:
+    try:
+        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: there is no such file; `kltune init` writes one") from None
+    except (OSError, UnicodeDecodeError) as error:
+        raise SettingsError(f"{path}: cannot be read ({error})") from None
+    except yaml.YAMLError as error:
+        where = " ".join(str(error).split())
+        raise SettingsError(f"{path}: is not valid YAML: {where}") from None
+    if content is None:
+        return {}
+    if not isinstance(content, dict):
+        raise SettingsError(f"{path}: must hold settings by name, got a {type(content).__name__}")
+    return content
+
+
+def _lay(
+    below: dict[str, Any], layer: Mapping[str, Any], origin: str, origins: dict[str, str]
+) -> None:
+    """Lay one layer over what is below; mappings are merged, everything else replaces."""
+
+    def merge(target: dict[str, Any], source: Mapping[str, Any], prefix: str) -> None:
+        for key, value in source.items():
+            path = f"{prefix}{key}"
+            if path == "verl.overrides" and isinstance(value, Mapping):
+                target[key] = lay_over(target.get(key) or {}, value)
+                origins.update({f"verl.overrides[{bare(k)}]": origin for k in value})
+            elif isinstance(value, Mapping) and isinstance(target.get(key, {}), dict):
+                merge(target.setdefault(key, {}), value, f"{path}.")
+            else:
+                target[key] = value
+                origins[path] = origin
+
+    merge(below, layer, "")
+
+
+def _fault(error: Any, origins: Mapping[str, str]) -> str:
+    location: Sequence[Any] = error["loc"]
+    path = ".".join(str(part) for part in location)
+    parent = ".".join(str(part) for part in location[:-1])
+    origin = origins.get(path) or origins.get(parent)
+    where = f" ({origin})" if origin else ""
+    if error["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(str(location[-1]), _fields(location[:-1]), n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        return f"{path}{where}: there is no such setting{hint}"
+    message = error["msg"].removeprefix("Value error, ")
+    message = message[:1].lower() + message[1:]
+    received = error.get("input")
+    got = f", got {received!r}" if not isinstance(received, dict) else ""
+    return f"{path}{where}: {message}{got}"
+
+
+def _fields(location: Sequence[Any]) -> list[str]:
+    model: Any = Content
+    for part in location:
+        found = model.model_fields.get(part) if hasattr(model, "model_fields") else None
+        if found is None:
+            return []
+        model = found.annotation
+    return list(model.model_fields) if hasattr(model, "model_fields") else []

@@ -1,0 +1,240 @@
+"""Follows one verl process from its start to its end."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any
+
+from kltune.domain.attempts import Attempt, AttemptEnding, Change
+from kltune.domain.crashes import crash_finding
+from kltune.domain.findings import Action, Finding, Kind, Severity
+from kltune.domain.judgement import Judge
+from kltune.domain.steps import Step
+from kltune.launchers.base import JobState, JobStatus, Launcher
+from kltune.readers.base import Reader
+from kltune.readers.console import ConsoleReader
+from kltune.readers.jsonl import JsonlReader
+from kltune.trial.records import AttemptRecord, AttemptResult
+from kltune.trial.spec import TrialSpec
+from kltune.verl.printed_config import not_in_effect, printed_config
+from kltune.workspace import AttemptDir
+
+#: Seconds between two looks at a running attempt.
+POLL_S = 0.25
+
+#: A step may take this many times the median before its absence is called a stall.
+STALL_FACTOR = 10
+
+#: Bytes at the start of a console log in which verl prints its configuration.
+_CONFIG_BYTES = 4 << 20
+
+
+@dataclass(slots=True)
+class AttemptRun:
+    """One verl process: what it was started with, and what has been seen of it.
+
+    Attributes:
+        steps: its step records by step; a repeated step replaces the earlier one.
+        overrides, composed: what it was given, and the configuration that this should make.
+    """
+
+    spec: TrialSpec
+    record: AttemptRecord
+    directory: AttemptDir
+    launcher: Launcher
+    overrides: Mapping[str, Any]
+    composed: Mapping[str, Any]
+    on_step: Callable[[Step], None]
+    on_finding: Callable[[Finding], None]
+    on_note: Callable[[str], None]
+    steps: dict[int, Step] = field(default_factory=dict)
+
+    def follow(self) -> AttemptResult:
+        """Read and judge until the process ends or a critical finding ends it.
+
+        Raises:
+            KeyboardInterrupt: passed on after the process was ended and what it left was read.
+        """
+        console = ConsoleReader(str(self.directory.console))
+        metrics = JsonlReader(str(self.directory.metrics))
+        judge = Judge(self.spec.profile)
+        verified = False
+        critical: Finding | None = None
+        began = time.monotonic()
+        last_news = began
+        try:
+            while True:
+                status = self.launcher.status(self.record.handle)
+                # In this order: what was written before the end must be read after it.
+                fresh = self._read(metrics, console)
+                for step in fresh:
+                    last_news = time.monotonic()
+                    self.on_step(step)
+                    critical = critical or self._judge(judge, step)
+                if fresh and not verified:
+                    verified = True
+                    critical = critical or self._verify()
+                critical = critical or self._stalled(began, last_news)
+                if critical is not None or status.state.is_terminal:
+                    break
+                time.sleep(POLL_S)
+        except KeyboardInterrupt:
+            self.launcher.cancel(self.record.handle)
+            raise
+        finally:
+            console.close()
+            metrics.close()
+        # A process that ended by itself may have left some of Ray behind.
+        self.launcher.cancel(self.record.handle)
+        return self._result(critical, status, console, time.monotonic() - began)
+
+    def _read(self, metrics: JsonlReader, console: ConsoleReader) -> list[Step]:
+        """Return new step records: from verl's file where it writes one, else from the console."""
+        from_console = drain(console)
+        from_file = drain(metrics)
+        fresh = from_file if from_file or self.directory.metrics.exists() else from_console
+        for step in fresh:
+            self.steps[step.step] = step
+        return fresh
+
+    def _judge(self, judge: Judge, step: Step) -> Finding | None:
+        critical = None
+        for finding in judge.see(step):
+            if self._cooling_down(step) and finding.kind is not Kind.NON_FINITE:
+                continue
+            self.on_finding(finding)
+            if finding.severity is Severity.CRITICAL and critical is None:
+                critical = finding
+        return critical
+
+    def _cooling_down(self, step: Step) -> bool:
+        if self.record.number == 1 or self.record.change == Change(self.spec.trial.settings):
+            return False
+        return step.step <= (self.record.change.resume_step or 0) + self.spec.cooldown
+
+    def _verify(self) -> Finding | None:
+        """Read back the configuration that the run prints, and compare it with ours."""
+        with self.directory.console.open("rb") as stream:
+            printed = printed_config(stream.read(_CONFIG_BYTES).split(b"\n"))
+        if printed is None:
+            self.on_note("verl printed no configuration: overrides could not be read back")
+            return None
+        faults = not_in_effect(self.overrides, self.composed, printed)
+        if not faults:
+            self.on_note(f"verl's own configuration holds all {len(self.overrides)} overrides")
+            return None
+        finding = Finding(
+            rule="override-not-in-effect",
+            severity=Severity.CRITICAL,
+            kind=Kind.CONFIGURATION,
+            action=Action.STOP,
+            step=None,
+            metric="configuration",
+            value=float(len(faults)),
+            threshold=0.0,
+            message="verl trains with other settings than it was given: " + "; ".join(faults),
+        )
+        self.on_finding(finding)
+        return finding
+
+    def _stalled(self, began: float, last_news: float) -> Finding | None:
+        now = time.monotonic()
+        trained = [s for s in self.steps.values() if s.step > 0]
+        if not trained:
+            waited, limit = now - began, self.spec.start_timeout_s
+            what = "no first step"
+        else:
+            usual = median(s.seconds for s in trained if s.seconds) if self._timed else 0.0
+            waited, limit = now - last_news, max(self.spec.stall_s, STALL_FACTOR * usual)
+            what = f"no step after step {max(self.steps)}"
+        if waited <= limit:
+            return None
+        finding = Finding(
+            rule="stall",
+            severity=Severity.CRITICAL,
+            kind=Kind.INFRASTRUCTURE,
+            action=Action.RETRY,
+            step=max(self.steps, default=None),
+            metric="time",
+            value=waited,
+            threshold=limit,
+            message=f"{what} for {waited:.0f} s (limit {limit:.0f} s)",
+        )
+        self.on_finding(finding)
+        return finding
+
+    @property
+    def _timed(self) -> bool:
+        return any(s.seconds for s in self.steps.values() if s.step > 0)
+
+    def _result(
+        self,
+        critical: Finding | None,
+        status: JobStatus,
+        console: ConsoleReader,
+        seconds: float,
+    ) -> AttemptResult:
+        last = max((s for s in self.steps if s > 0), default=None)
+        ending, finding = AttemptEnding.COMPLETED, critical
+        words: tuple[str, ...] = ()
+        if critical is not None:
+            ending = AttemptEnding.STOPPED
+        elif status.state is not JobState.SUCCEEDED or last is None:
+            code = -9 if status.state is JobState.LOST else status.exit_code or 1
+            crash = console.evidence.crash(code)
+            ending = AttemptEnding.CRASHED
+            finding = crash_finding(crash, last) if crash is not None else None
+            words = console.evidence.first_traceback or console.evidence.last_lines
+        coefficients = [s.coefficient for s in self.steps.values() if s.coefficient is not None]
+        attempt = Attempt(
+            change=self.record.change,
+            ending=ending,
+            last_step=last,
+            finding=finding,
+            coefficient=coefficients[-1] if coefficients else None,
+            good_checkpoint=self._good_checkpoint(finding),
+        )
+        return AttemptResult(attempt, seconds, status.exit_code, words[-40:])
+
+    def _good_checkpoint(self, finding: Finding | None) -> int | None:
+        """Return the step of the last whole checkpoint from before the trouble began.
+
+        A divergence begins where the reference KL first passed the value that the rule compares
+        with, which is before the step at which the rule was sure.
+        """
+        saved = sorted(
+            int(p.name.removeprefix("global_step_"))
+            for p in self.directory.checkpoints.glob("global_step_*")
+            if (p / "actor").is_dir()
+        )
+        tracker = self.directory.checkpoints / "latest_checkpointed_iteration.txt"
+        try:
+            whole = int(tracker.read_text(encoding="ascii"))
+        except (OSError, ValueError):
+            return self.record.change.resume_step
+        limit = math.inf
+        if finding is not None and finding.kind is not Kind.INFRASTRUCTURE:
+            limit = finding.step or 0
+            over = [
+                s.step
+                for s in self.steps.values()
+                if finding.threshold is not None
+                and s.reference_kl is not None
+                and not s.reference_kl <= finding.threshold
+            ]
+            limit = min([limit, *over])
+        # A checkpoint of step N is made after update N, whose KL is logged at step N + 1.
+        good = [n for n in saved if n <= whole and n + 1 < limit]
+        return good[-1] if good else self.record.change.resume_step
+
+
+def drain(reader: Reader) -> list[Step]:
+    """Return everything that a reader has to give now."""
+    found: list[Step] = []
+    while fresh := reader.poll():
+        found.extend(fresh)
+    return found

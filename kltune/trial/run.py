@@ -1,0 +1,244 @@
+"""Carries a trial out, attempt by attempt, from wherever an earlier kltune left it."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from kltune.domain.attempts import (
+    Again,
+    Attempt,
+    AttemptEnding,
+    Change,
+    Over,
+    next_attempt,
+)
+from kltune.domain.events import (
+    AttemptStarted,
+    FindingSeen,
+    Note,
+    Observer,
+    StepSeen,
+    TrialEnded,
+    TrialStarted,
+)
+from kltune.domain.findings import Finding, Severity
+from kltune.domain.outcome import Ending, Outcome, summarize
+from kltune.domain.steps import Step
+from kltune.launchers.base import JobState, Launcher
+from kltune.readers.console import ConsoleReader
+from kltune.readers.jsonl import JsonlReader
+from kltune.trial.attempt import AttemptRun, drain
+from kltune.trial.records import AttemptRecord, AttemptResult, TrialRecord, as_json, read, save
+from kltune.trial.spec import TrialSpec
+from kltune.workspace import AttemptDir, TrialDir, Workspace
+
+
+def run_trial(
+    spec: TrialSpec,
+    directory: TrialDir,
+    workspace: Workspace,
+    launcher: Launcher,
+    observe: Observer,
+) -> Outcome:
+    """Run a trial to its end and return what it came to.
+
+    May be called again after a kill at any moment: attempts that ended stay as they are, one that
+    still runs is followed, one that was planned and never started is started.
+
+    Raises:
+        LaunchError: an attempt could not be started.
+        SettingsError: verl does not know an override.
+        KeyboardInterrupt: passed on after the running attempt was ended.
+    """
+    return _TrialRun(spec, directory, workspace, launcher, observe).run()
+
+
+class _TrialRun:
+    def __init__(
+        self,
+        spec: TrialSpec,
+        directory: TrialDir,
+        workspace: Workspace,
+        launcher: Launcher,
+        observe: Observer,
+    ):
+        self.spec = spec
+        self.directory = directory
+        self.workspace = workspace
+        self.launcher = launcher
+        self.observe = observe
+        self.critical: list[str] = []
+
+    def run(self) -> Outcome:
+        done = read(self.directory.outcome, Outcome)
+        if done is not None:
+            return done
+        trial = self.spec.trial
+        if not self.directory.trial.exists():
+            record = TrialRecord(
+                trial.name, trial.role, trial.settings, trial.seed, self.spec.steps, time.time()
+            )
+            save(self.directory.trial, record)
+            self._decide("trial-started", role=trial.role.value, settings=as_json(trial.settings))
+        self.observe(TrialStarted(trial, self.spec.steps))
+        while True:
+            results = self._results()
+            decision = next_attempt(trial.settings, self.spec.limits, [r.attempt for r in results])
+            if isinstance(decision, Over):
+                return self._end(decision, results)
+            if results:
+                self._decide(
+                    "attempt-again", reason=decision.reason, change=as_json(decision.change)
+                )
+            self._start(decision, len(results) + 1)
+
+    def _results(self) -> list[AttemptResult]:
+        """Return the results of all attempts, after following the one that has none yet."""
+        results = []
+        for attempt in self.directory.attempts():
+            result = read(attempt.result, AttemptResult)
+            results.append(result if result is not None else self._follow(attempt))
+        return results
+
+    def _start(self, decision: Again, number: int) -> None:
+        directory = self.directory.attempt(number)
+        overrides = self.spec.overrides(
+            directory, decision.change, self._checkpoint(decision.change)
+        )
+        plan = self.launcher.plan(self.spec.job(directory, overrides))
+        # Faults of the configuration show before anything is written.
+        self.spec.composed(overrides)
+        record = AttemptRecord(
+            number,
+            plan.handle,
+            decision.change,
+            self._checkpoint(decision.change),
+            decision.reason,
+            time.time(),
+        )
+        save(directory.plan, record)
+
+    def _checkpoint(self, change: Change) -> str | None:
+        """Return the newest directory that holds the checkpoint to continue from."""
+        if change.resume_step is None:
+            return None
+        name = f"global_step_{change.resume_step}"
+        found = [
+            a.checkpoints / name
+            for a in self.directory.attempts()
+            if (a.checkpoints / name).is_dir()
+        ]
+        return str(found[-1].resolve()) if found else None
+
+    def _follow(self, directory: AttemptDir) -> AttemptResult:
+        record = read(directory.plan, AttemptRecord)
+        assert record is not None
+        overrides = self.spec.overrides(directory, record.change, record.resume_from)
+        trial = self.spec.trial
+        if self.launcher.status(record.handle).state is JobState.UNKNOWN:
+            # A kill may have come between the start of the job and its first sign of life.
+            self.launcher.cancel(record.handle, grace_s=5)
+            self.launcher.submit(self.launcher.plan(self.spec.job(directory, overrides)))
+        self.observe(AttemptStarted(trial, record.number, record.reason, str(directory.console)))
+        run = AttemptRun(
+            spec=self.spec,
+            record=record,
+            directory=directory,
+            launcher=self.launcher,
+            overrides=overrides,
+            composed=self.spec.composed(overrides),
+            on_step=lambda step: self.observe(StepSeen(trial, step)),
+            on_finding=self._on_finding,
+            on_note=lambda text: self.observe(Note(f"{trial.name}: {text}")),
+        )
+        try:
+            result = run.follow()
+        except KeyboardInterrupt:
+            interrupted = Attempt(record.change, AttemptEnding.INTERRUPTED)
+            seconds = time.time() - record.planned
+            save(directory.result, AttemptResult(interrupted, seconds, None))
+            self._decide("attempt-interrupted", attempt=record.number)
+            raise
+        save(directory.result, result)
+        ended = result.attempt
+        self._decide(
+            "attempt-ended",
+            attempt=record.number,
+            ending=ended.ending.value,
+            last_step=ended.last_step,
+            exit_code=result.exit_code,
+            finding=as_json(ended.finding) if ended.finding else None,
+        )
+        return result
+
+    def _on_finding(self, finding: Finding) -> None:
+        if finding.severity is not Severity.INFO:
+            self._decide("finding", finding=as_json(finding))
+        self.observe(FindingSeen(self.spec.trial, finding))
+
+    def _end(self, decision: Over, results: list[AttemptResult]) -> Outcome:
+        last = results[-1].attempt
+        failed = last.ending in (AttemptEnding.CRASHED, AttemptEnding.INTERRUPTED)
+        ending = Ending.COMPLETED if decision.completed else Ending.STOPPED
+        if failed and not decision.completed:
+            ending = Ending.FAILED
+        seconds = sum(r.seconds for r in results)
+        finding = last.finding
+        outcome = Outcome(
+            ending=ending,
+            reason=decision.reason,
+            summary=summarize(self._steps(), self.spec.steps),
+            critical=(finding.rule,) if finding is not None and not decision.completed else (),
+            seconds=seconds,
+            gpu_hours=seconds / 3600 * self.spec.gpus,
+            attempts=len(results),
+        )
+        save(self.directory.outcome, outcome)
+        self._decide("trial-ended", outcome=as_json(outcome))
+        self.observe(TrialEnded(self.spec.trial, outcome))
+        return outcome
+
+    def _steps(self) -> list[Step]:
+        return read_steps(self.directory)
+
+    def _decide(self, what: str, **details: object) -> None:
+        self.workspace.decide(what, trial=self.spec.trial.name, **details)
+
+
+def read_steps(directory: TrialDir) -> list[Step]:
+    """Return the step records of a trial; a later attempt replaces what it made again.
+
+    An attempt that continued from a checkpoint replaces everything after it.
+    """
+    steps: dict[int, Step] = {}
+    for attempt in directory.attempts():
+        record = read(attempt.plan, AttemptRecord)
+        resumed = record.change.resume_step if record is not None else None
+        steps = {n: s for n, s in steps.items() if resumed is not None and n <= resumed}
+        for step in _read_all(attempt):
+            steps[step.step] = step
+    return [steps[n] for n in sorted(steps)]
+
+
+def _read_all(attempt: AttemptDir) -> list[Step]:
+    readers = ((JsonlReader, attempt.metrics), (ConsoleReader, attempt.console))
+    for kind, path in readers:
+        if Path(path).exists():
+            reader = kind(str(path))
+            try:
+                found = drain(reader)
+            finally:
+                reader.close()
+            if found:
+                return found
+    return []
+
+
+def last_words(directory: TrialDir) -> tuple[str, ...]:
+    """Return what the last attempt of a trial said before it died, for people."""
+    for attempt in reversed(directory.attempts()):
+        result = read(attempt.result, AttemptResult)
+        if result is not None and result.last_words:
+            return result.last_words
+    return ()

@@ -1,0 +1,216 @@
+"""From kltune's KL settings to verl's overrides and back, and the command line of an attempt."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from kltune.domain.kl import KlSettings, Placement
+from kltune.verl.compose import value_at
+from kltune.verl.keys import Key
+from kltune.verl.overrides import bare
+from kltune.verl.releases import Release
+
+#: Variables of every attempt. Ray folds equal lines of several workers into one unless told not
+#: to, which eats metric lines; Python must not buffer what a reader waits for. The driver attaches
+#: to no Ray cluster that happens to be up: its environment would not reach the workers.
+ATTEMPT_ENV = {"RAY_DEDUP_LOGS": "0", "PYTHONUNBUFFERED": "1", "RAY_ADDRESS": "local"}
+
+#: What kltune's trials must control themselves, so that a user's override would not hold.
+CONTROLLED = (
+    Key.TOTAL_EPOCHS,
+    Key.TOTAL_STEPS,
+    Key.TEST_FREQ,
+    Key.VAL_BEFORE_TRAIN,
+    Key.SAVE_FREQ,
+    Key.CHECKPOINT_DIR,
+    Key.RESUME_MODE,
+    Key.RESUME_PATH,
+    Key.PROJECT,
+    Key.EXPERIMENT,
+    Key.NODES,
+    Key.GPUS_PER_NODE,
+    Key.HYDRA_RUN_DIR,
+)
+
+
+def kl_settings(config: Mapping[str, Any], release: Release) -> KlSettings:
+    """Return the KL settings that a composed configuration trains with.
+
+    With both penalties off the coefficient is 0: such a run is measured like one whose penalty
+    in the reward is multiplied by nothing.
+    """
+
+    def at(key: Key) -> Any:
+        path = release.path(key)
+        return value_at(config, path) if path else None
+
+    in_loss = bool(at(Key.USE_KL_LOSS))
+    in_reward = bool(at(Key.USE_KL_IN_REWARD)) if release.reward_kl_switch else not in_loss
+    clip = _number(at(Key.CLIP_RATIO))
+    if in_reward:
+        adaptive = at(Key.KL_CONTROLLER) == "adaptive"
+        return KlSettings(
+            kl_coef=float(at(Key.KL_COEF)),
+            target_kl=_number(at(Key.TARGET_KL)) if adaptive else None,
+            horizon=_number(at(Key.HORIZON)) if adaptive else None,
+            estimator=at(Key.KL_PENALTY),
+            clip_ratio=clip,
+        )
+    if in_loss:
+        return KlSettings(
+            kl_coef=float(at(Key.KL_LOSS_COEF)),
+            estimator=at(Key.KL_LOSS_TYPE),
+            clip_ratio=clip,
+            placement=Placement.LOSS,
+        )
+    return KlSettings(kl_coef=0.0, estimator="low_var_kl", clip_ratio=clip)
+
+
+def kl_overrides(settings: KlSettings, release: Release) -> dict[str, Any]:
+    """Return the overrides that make verl train with these KL settings.
+
+    With the penalty in the loss, a coefficient of 0 in the reward is added: it changes no reward
+    and makes verl log the one reference KL whose formula is the same in all releases.
+    """
+    wanted: dict[Key, Any] = {}
+    reward_coefficient = settings.kl_coef if settings.placement is Placement.REWARD else 0.0
+    wanted[Key.USE_KL_IN_REWARD] = True
+    wanted[Key.KL_CONTROLLER] = "adaptive" if settings.adaptive else "fixed"
+    wanted[Key.KL_COEF] = reward_coefficient
+    if settings.placement is Placement.REWARD:
+        wanted[Key.USE_KL_LOSS] = False
+        wanted[Key.TARGET_KL] = settings.target_kl
+        wanted[Key.HORIZON] = settings.horizon
+        wanted[Key.KL_PENALTY] = settings.estimator
+    else:
+        wanted[Key.USE_KL_LOSS] = True
+        wanted[Key.KL_LOSS_COEF] = settings.kl_coef
+        wanted[Key.KL_LOSS_TYPE] = settings.estimator
+        wanted[Key.KL_PENALTY] = "low_var_kl"
+    # verl reads the two sides; ``clip_ratio`` alone stands for them only where they are null.
+    for key in (Key.CLIP_RATIO, Key.CLIP_RATIO_LOW, Key.CLIP_RATIO_HIGH):
+        wanted[key] = settings.clip_ratio
+    return _overrides({k: v for k, v in wanted.items() if v is not None}, release)
+
+
+@dataclass(frozen=True, slots=True)
+class RunControl:
+    """What kltune decides about an attempt, whatever the user's configuration says.
+
+    Attributes:
+        steps: training steps to make in all, resumed ones included.
+        seed: seed of data order, mini-batches and sampling.
+        nodes, gpus_per_node: size of the job.
+        experiment: name in verl's loggers, unique to the attempt.
+        checkpoints: directory of its checkpoints.
+        hydra: directory of Hydra's own files.
+        test_freq: steps between validations; the last step is always validated.
+        validate_first: whether to validate before training.
+        save_freq: steps between checkpoints; -1 for none.
+        resume_from: checkpoint to continue from (a ``global_step_N`` directory).
+    """
+
+    steps: int
+    seed: int
+    nodes: int
+    gpus_per_node: int
+    experiment: str
+    checkpoints: Path
+    hydra: Path
+    test_freq: int
+    validate_first: bool
+    save_freq: int = -1
+    resume_from: Path | None = None
+
+
+def control_overrides(
+    control: RunControl, loggers: Sequence[str], release: Release
+) -> dict[str, Any]:
+    """Return the overrides of an attempt's length, directories, seeds and loggers.
+
+    Args:
+        control: what kltune decided.
+        loggers: loggers that the user asked for; console and the metrics file are added.
+        release: the verl that runs it.
+    """
+    resume = {
+        Key.RESUME_MODE: "disable" if control.resume_from is None else "resume_path",
+        # verl reads the step from what follows the last slash.
+        Key.RESUME_PATH: None if control.resume_from is None else str(control.resume_from),
+    }
+    kept = [name for name in loggers if name not in ("console", release.metrics_logger)]
+    wanted: dict[Key, Any] = {
+        # Training ends without its last validation when the epochs run out first.
+        Key.TOTAL_EPOCHS: 1_000_000,
+        Key.TOTAL_STEPS: control.steps,
+        Key.TEST_FREQ: control.test_freq,
+        Key.VAL_BEFORE_TRAIN: control.validate_first,
+        Key.SAVE_FREQ: control.save_freq,
+        Key.CHECKPOINT_DIR: str(control.checkpoints),
+        **resume,
+        Key.PROJECT: "kltune",
+        Key.EXPERIMENT: control.experiment,
+        Key.NODES: control.nodes,
+        Key.GPUS_PER_NODE: control.gpus_per_node,
+        Key.LOGGER: ["console", release.metrics_logger, *kept],
+        Key.DATA_SEED: control.seed,
+        Key.ACTOR_SEED: control.seed,
+        Key.CRITIC_SEED: control.seed,
+        Key.ROLLOUT_SEED: control.seed,
+        Key.HYDRA_RUN_DIR: str(control.hydra),
+    }
+    return _overrides(wanted, release)
+
+
+def logged_to(
+    config: Mapping[str, Any], overrides: Mapping[str, Any], release: Release
+) -> list[str]:
+    """Return the loggers that the user asked for.
+
+    verl's own default includes wandb, which waits for a login; it is not taken for a wish.
+    """
+    path = release.path(Key.LOGGER) or ""
+    if path not in {bare(key) for key in overrides}:
+        return []
+    loggers = value_at(config, path)
+    return [loggers] if isinstance(loggers, str) else list(loggers or [])
+
+
+def rows_per_step(config: Mapping[str, Any], release: Release) -> int:
+    """Return the sequences of a training step: prompts times responses to each."""
+    prompts = value_at(config, release.path(Key.TRAIN_BATCH_SIZE) or "")
+    responses = value_at(config, release.path(Key.ROLLOUTS_PER_PROMPT) or "")
+    return int(prompts) * int(responses or 1)
+
+
+def held_fixed(config: Mapping[str, Any], release: Release) -> dict[str, Any]:
+    """Return what KL settings do not carry over without."""
+    keys = {
+        "model": Key.MODEL_PATH,
+        "prompts per step": Key.TRAIN_BATCH_SIZE,
+        "responses per prompt": Key.ROLLOUTS_PER_PROMPT,
+        "mini batch (prompts)": Key.MINI_BATCH_SIZE,
+        "response length limit (tokens)": Key.MAX_RESPONSE_LENGTH,
+        "loss aggregation": Key.LOSS_AGG_MODE,
+        "advantage estimator": Key.ADV_ESTIMATOR,
+    }
+    found = {name: value_at(config, release.path(key) or "") for name, key in keys.items()}
+    found["sequences per step"] = rows_per_step(config, release)
+    found["actor learning rate"] = value_at(config, "actor_rollout_ref.actor.optim.lr")
+    return {name: value for name, value in found.items() if value is not None}
+
+
+def _overrides(wanted: Mapping[Key, Any], release: Release) -> dict[str, Any]:
+    found = {}
+    for key, value in wanted.items():
+        name = release.key(key)
+        if name is not None:
+            found[name] = value
+    return found
+
+
+def _number(value: Any) -> float | None:
+    return None if value is None else float(value)
