@@ -17,7 +17,8 @@ class Severity(Enum):
 class Kind(Enum):
     """What sort of failure a finding speaks of; decides what may be done about it.
 
-    Only divergence may lead to a change of KL settings.
+    Only divergence may lead to a change of KL settings, and the protocol's fallback after a crash
+    of the training itself. ``UNJUDGED`` says what the run's metrics do not allow to judge.
     """
 
     DIVERGENCE = "divergence"
@@ -27,6 +28,8 @@ class Kind(Enum):
     INFRASTRUCTURE = "infrastructure"
     CONFIGURATION = "configuration"
     NO_LEARNING = "no-learning"
+    CRASH = "crash"
+    UNJUDGED = "unjudged"
 
 
 class Action(Enum):

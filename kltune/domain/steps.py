@@ -36,6 +36,7 @@ class Step:
             earlier. Not a reference KL.
         coefficient: the KL coefficient β *used* in this step, reward units per nat.
         score: mean raw score of the sequences, without any KL penalty, reward units.
+        score_min, score_max: lowest and highest raw score of a sequence in the batch.
         reward: mean reward after the KL penalty, reward units.
         entropy: mean policy entropy, nats per token.
         grad_norm: gradient norm of the actor before clipping.
@@ -47,6 +48,7 @@ class Step:
         seconds: wall time of the step.
         mismatch_kl: KL between training policy and rollout engine, nats per token.
         mismatch_prob: mean |p_rollout - p_training| over response tokens.
+        names: verl's own metric name of each number that was logged, by its name here.
         validation: validation score by verl's own metric name.
         raw: every number of the record by verl's own metric name.
     """
@@ -57,6 +59,8 @@ class Step:
     update_kl: float | None = None
     coefficient: float | None = None
     score: float | None = None
+    score_min: float | None = None
+    score_max: float | None = None
     reward: float | None = None
     entropy: float | None = None
     grad_norm: float | None = None
@@ -68,6 +72,7 @@ class Step:
     seconds: float | None = None
     mismatch_kl: float | None = None
     mismatch_prob: float | None = None
+    names: Mapping[str, str] = field(default_factory=dict)
     validation: Mapping[str, float] = field(default_factory=dict)
     raw: Mapping[str, float] = field(default_factory=dict)
 
@@ -78,7 +83,9 @@ class Step:
 
 #: Names of the step record that hold one number each.
 NUMBERS: tuple[str, ...] = tuple(
-    f.name for f in fields(Step) if f.name not in {"step", "kl_source", "validation", "raw"}
+    f.name
+    for f in fields(Step)
+    if f.name not in {"step", "kl_source", "names", "validation", "raw"}
 )
 
 

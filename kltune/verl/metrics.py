@@ -1,4 +1,8 @@
-"""verl's metric names, releases 0.3 to 0.9, and the step record that they become."""
+"""verl's metric names, releases 0.3 to 0.9, and the step record that they become.
+
+The one place that knows them. Where verl renamed a metric, the newer name comes first; a run logs
+one of them. Names that only contain one of these (``actor/prefix_ppo_kl``) are other metrics.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +10,55 @@ from collections.abc import Mapping
 
 from kltune.domain.steps import KlSource, Step
 
-_REFERENCE_KL = ("actor/reward_kl_penalty", "critic/kl", "actor/kl_loss")
+#: Number of the step record to verl's names of it.
+METRICS: dict[str, tuple[str, ...]] = {
+    "reference_kl": (
+        "actor/reward_kl_penalty",  # >= 0.4, with algorithm.use_kl_in_reward
+        "critic/kl",  # <= 0.3, and forks of it
+        "actor/kl_loss",  # with actor.use_kl_loss
+    ),
+    "update_kl": ("actor/ppo_kl",),
+    "coefficient": (
+        "actor/reward_kl_penalty_coeff",  # >= 0.4
+        "critic/kl_coeff",  # <= 0.3
+    ),
+    "score": ("critic/score/mean",),
+    "score_min": ("critic/score/min",),
+    "score_max": ("critic/score/max",),
+    "reward": ("critic/rewards/mean",),
+    "entropy": (
+        "actor/entropy",  # >= 0.4
+        "actor/entropy_loss",  # <= 0.3: the entropy itself, higher is more random
+    ),
+    "grad_norm": ("actor/grad_norm",),
+    "value_loss": ("critic/vf_loss",),
+    "policy_loss": ("actor/pg_loss",),
+    "response_length": ("response_length/mean",),
+    "clip_ratio": ("response_length/clip_ratio",),
+    "throughput": ("perf/throughput",),
+    "seconds": ("timing_s/step", "perf/time_per_step", "timing/step"),
+    "mismatch_kl": (
+        "rollout_corr/kl",  # >= 0.6.1
+        "mismatch/mismatch_kl",  # 0.6.0
+        "mismatch/kl",
+    ),
+    "mismatch_prob": ("training/rollout_probs_diff_mean",),  # >= 0.4.1
+}
+
+_KL_SOURCES = {
+    "actor/reward_kl_penalty": KlSource("actor/reward_kl_penalty"),
+    "critic/kl": KlSource("critic/kl", caveat="read three decimals where verl is 0.4.1 or older"),
+    "actor/kl_loss": KlSource(
+        "actor/kl_loss",
+        caveat=(
+            "follows loss_agg_mode, and its scale the verl release: one micro-batch in 0.3 and "
+            "0.4, divided by gradient accumulation in 0.6, summed over mini-batches in 0.7 (and "
+            "0.0 there when the KL loss is off), exact from 0.8"
+        ),
+    ),
+}
+
+_VALIDATION = ("val-core/", "val/test_score/")
 
 
 def step_record(step: int, data: Mapping[str, float]) -> Step:
@@ -16,29 +68,18 @@ def step_record(step: int, data: Mapping[str, float]) -> Step:
         step: verl's global step.
         data: number by verl's metric name; NaN and infinity as such, booleans as 0 and 1.
     """
-    kl_metric = next((name for name in _REFERENCE_KL if name in data), None)
-
-    def first(*names: str) -> float | None:
-        return next((data[name] for name in names if name in data), None)
-
+    names = {}
+    for number, candidates in METRICS.items():
+        for name in candidates:
+            if name in data:
+                names[number] = name
+                break
+    validation = {k: v for k, v in data.items() if k.startswith(_VALIDATION)}
     return Step(
         step=step,
-        reference_kl=data[kl_metric] if kl_metric else None,
-        kl_source=KlSource(kl_metric) if kl_metric else None,
-        update_kl=first("actor/ppo_kl"),
-        coefficient=first("actor/reward_kl_penalty_coeff", "critic/kl_coeff"),
-        score=first("critic/score/mean"),
-        reward=first("critic/rewards/mean"),
-        entropy=first("actor/entropy", "actor/entropy_loss"),
-        grad_norm=first("actor/grad_norm"),
-        value_loss=first("critic/vf_loss"),
-        policy_loss=first("actor/pg_loss"),
-        response_length=first("response_length/mean"),
-        clip_ratio=first("response_length/clip_ratio"),
-        throughput=first("perf/throughput"),
-        seconds=first("timing_s/step"),
-        mismatch_kl=first("rollout_corr/kl"),
-        mismatch_prob=first("training/rollout_probs_diff_mean"),
-        validation={k: v for k, v in data.items() if k.startswith("val-core/")},
-        raw=dict(data),
+        kl_source=_KL_SOURCES.get(names.get("reference_kl", "")),
+        names=names,
+        validation=validation,
+        raw=data,
+        **{number: data[name] for number, name in names.items()},
     )

@@ -1,0 +1,70 @@
+"""What the rules see of a run: the step at hand and the course of each number up to it."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from dataclasses import dataclass, field
+
+from kltune.domain.course import Course
+from kltune.domain.steps import NUMBERS, Step
+
+
+@dataclass(frozen=True, slots=True)
+class Setup:
+    """What is known of a run's configuration; None where it is not known.
+
+    Attributes:
+        adaptive: whether an adaptive KL controller was asked for.
+        kl_in_reward: whether the reference KL enters the reward (``algorithm.use_kl_in_reward``).
+    """
+
+    adaptive: bool | None = None
+    kl_in_reward: bool | None = None
+
+
+@dataclass(slots=True)
+class History:
+    """A run up to the step at hand, in bounded memory.
+
+    Attributes:
+        setup: what is known of the configuration.
+        step: the record at hand.
+        previous: the training record before it.
+        trained: training steps seen; validation before training does not count.
+        seen: names of the numbers that were logged so far.
+    """
+
+    setup: Setup = field(default_factory=Setup)
+    step: Step = field(default_factory=lambda: Step(-1))
+    previous: Step | None = None
+    trained: int = 0
+    seen: set[str] = field(default_factory=set)
+    _courses: defaultdict[str, Course] = field(default_factory=lambda: defaultdict(Course))
+
+    def add(self, step: Step) -> None:
+        """Take in the next record; one that repeats an earlier step replaces it and the later."""
+        if self.trained and step.step <= self.step.step and step.names:
+            for course in self._courses.values():
+                course.rewind(step.step)
+        self.previous = self.step if self.trained and self.step.step < step.step else None
+        self.step = step
+        if not step.names:
+            return
+        self.trained += 1
+        for number in NUMBERS:
+            value = getattr(step, number)
+            if value is not None:
+                self.seen.add(number)
+                self._courses[number].add(step.step, value)
+
+    def __getitem__(self, number: str) -> Course:
+        """Return the course of a number of the step record, empty if it was never logged."""
+        return self._courses[number]
+
+    def name(self, number: str) -> str:
+        """Return the run's own name of a number of the step record."""
+        return self.step.names.get(number, number)
+
+    def has(self, number: str) -> bool:
+        """Whether the step at hand logged this number."""
+        return getattr(self.step, number) is not None

@@ -1,0 +1,169 @@
+"""Has a number left the range that the run itself set? The questions that several rules share.
+
+A single series misleads: answers shrink, entropy falls and the reference KL climbs in good runs
+too. What no good run shows is one of them together with a score that falls for good. So each
+question here is about one number, and the rules join two answers before they call it critical.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kltune.domain.history import History
+from kltune.domain.rules.base import Limits
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """A number outside the run's own range.
+
+    Attributes:
+        number: its name in the step record.
+        value: level now.
+        bound: what it was compared with.
+        text: a clause with the numbers, e.g. ``length fell from 1759 to 623 tokens``.
+    """
+
+    number: str
+    value: float
+    bound: float
+    text: str
+
+
+def score_fallen(run: History, limits: Limits) -> Departure | None:
+    """Whether the score has lost its level, beyond its noise, for several steps.
+
+    Measured on the way from the lowest possible score to the best level that the run has held,
+    since scores live in [0, 1], in [-1, 1], or without bounds.
+    """
+    course = run["score"]
+    recent = course.last(int(limits["score_steps"]))
+    best = _best_score(run)
+    if not recent or best is None:
+        return None
+    now = max(recent)
+    floor = _score_floor(run)
+    scale = _score_scale(run, best, floor)
+    noise = course.noise or 0.0
+    half = max(
+        limits["score_loss"] * (best - floor),
+        limits["score_noise"] * noise,
+        limits["score_scale"] * scale,
+    )
+    # Without bounds the floor is an outlier's score; a drop far beyond the noise tells as much.
+    plain = max(limits["score_noise_far"] * noise, 2 * limits["score_scale"] * scale)
+    drop = best - now
+    bound = best - (min(half, plain) if noise else half)
+    if drop <= 0 or now > bound:
+        return None
+    return Departure("score", now, bound, f"score fell from {best:.4g} to {now:.4g} and stays")
+
+
+def score_rising(run: History, limits: Limits) -> bool:
+    """Whether the score is beyond its noise above the run's start: what good runs do."""
+    course = run["score"]
+    start, now, noise = course.start, course.level(3), course.noise
+    if start is None or now is None or noise is None:
+        return False
+    return now - start > limits["score_noise"] * noise and score_fallen(run, limits) is None
+
+
+def kl_risen(run: History, limits: Limits) -> Departure | None:
+    """Whether the reference KL has left its course upward, for several steps.
+
+    Either fast (a multiple of what it was some steps ago) or far (a multiple of its start, and
+    above what good runs reach). A KL that starts at 0 climbs by design; the floor is for those.
+    """
+    course = run["reference_kl"]
+    recent = course.last(3)
+    start = course.start
+    if not recent or start is None:
+        return None
+    now = sorted(recent)[1]
+    earlier = course.earlier(5, 20)
+    before = max(start, earlier) if earlier is not None else start
+    fast = max(limits["kl_growth"] * before, limits["kl_floor"])
+    far = max(limits["kl_far_growth"] * start, limits["kl_far"])
+    bound = min(fast, far)
+    if now <= bound:
+        return None
+    return Departure(
+        "reference_kl", now, bound, f"reference KL rose from {before:.3g} to {now:.3g} nats/token"
+    )
+
+
+def length_fallen(run: History, limits: Limits) -> Departure | None:
+    """Whether answers have become much shorter than at the start of the run."""
+    return _below_start(run, "response_length", limits["length_fall"], "length fell", "tokens")
+
+
+def length_risen(run: History, limits: Limits) -> Departure | None:
+    """Whether answers have become much longer than at the start, or run into the limit."""
+    clipped = run["clip_ratio"]
+    start, now = clipped.start, clipped.level(3)
+    if start is not None and now is not None and now >= max(limits["clip_ratio"], start + 0.3):
+        text = f"{now:.0%} of the answers are cut at the length limit"
+        return Departure("clip_ratio", now, limits["clip_ratio"], text)
+    return _above_start(run, "response_length", limits["length_rise"], "length rose", "tokens")
+
+
+def entropy_fallen(run: History, limits: Limits) -> Departure | None:
+    """Whether the entropy is a small part of what it was at the start."""
+    return _below_start(run, "entropy", limits["entropy_fall"], "entropy fell", "nats/token")
+
+
+def entropy_risen(run: History, limits: Limits) -> Departure | None:
+    """Whether the entropy is a multiple of what it was at the start."""
+    return _above_start(run, "entropy", limits["entropy_rise"], "entropy rose", "nats/token")
+
+
+def gradient_risen(run: History, limits: Limits) -> Departure | None:
+    """Whether the gradient norm stays at a multiple of its level; single spikes do not count."""
+    course = run["grad_norm"]
+    recent, earlier = course.last(3), course.earlier(5, 20)
+    before = earlier if earlier is not None else course.start
+    if not recent or not before or before <= 0:
+        return None
+    bound, now = limits["gradient_rise"] * before, min(recent)
+    if now < bound:
+        return None
+    text = f"gradient norm rose from {before:.3g} to {now:.3g} and stays"
+    return Departure("grad_norm", now, bound, text)
+
+
+def _below_start(
+    run: History, number: str, share: float, verb: str, unit: str
+) -> Departure | None:
+    course = run[number]
+    start, now = course.start, course.level(3)
+    if start is None or now is None or start <= 0 or now > share * start:
+        return None
+    return Departure(number, now, share * start, f"{verb} from {start:.4g} to {now:.4g} {unit}")
+
+
+def _above_start(
+    run: History, number: str, factor: float, verb: str, unit: str
+) -> Departure | None:
+    course = run[number]
+    start, now = course.start, course.level(3)
+    if start is None or now is None or start <= 0 or now < factor * start:
+        return None
+    return Departure(number, now, factor * start, f"{verb} from {start:.4g} to {now:.4g} {unit}")
+
+
+def _best_score(run: History) -> float | None:
+    course = run["score"]
+    if course.start is None:
+        return None
+    return max(course.start, course.peak) if course.peak is not None else course.start
+
+
+def _score_floor(run: History) -> float:
+    """The lowest score that an answer can get, as far as the run has shown."""
+    lowest = [run[n].lowest for n in ("score_min", "score") if run[n].lowest is not None]
+    return min((v for v in lowest if v is not None), default=0.0)
+
+
+def _score_scale(run: History, best: float, floor: float) -> float:
+    highest = run["score_max"].highest
+    return (best if highest is None else highest) - floor

@@ -1,0 +1,140 @@
+"""Why a verl run died, read from what it printed. Text in, value out; bounded memory.
+
+verl exits with 1 for an exhausted memory, a wrong configuration and a bug alike, so the log must
+tell. The patterns are those of verl 0.3 to 0.9, Ray, NCCL, PyTorch, vLLM, Hydra and SLURM.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+
+from kltune.domain.crashes import Crash, CrashClass
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+_PREFIX = re.compile(r"^\([^()]{0,80}pid=\d+[^()]{0,80}\)\s?")
+
+_SIGNS: dict[CrashClass, re.Pattern[str]] = {
+    CrashClass.OUT_OF_MEMORY: re.compile(
+        r"OutOfMemoryError|(?:CUDA|HIP|NPU|XPU) out of memory|CUBLAS_STATUS_ALLOC_FAILED"
+        r"|No available memory for the cache blocks|[Cc]an(?:not|'t) allocate memory"
+        r"|oom[-_]kill event|OOM Killed"
+    ),
+    CrashClass.DISK: re.compile(
+        r"No space left on device|Disk quota exceeded|Read-only file system|\[Errno (?:28|122)\]"
+    ),
+    CrashClass.NCCL: re.compile(
+        r"Watchdog caught collective operation timeout|DistBackendError|NCCL (?:error|failure)"
+        r"|nccl(?:System|Internal|Remote|UnhandledCuda)Error|HCCL.*(?:timeout|failed)"
+        r"|gloo/transport.*(?:Connection|Timed out)|torch\.distributed\.DistNetworkError"
+    ),
+    CrashClass.CONFIGURATION: re.compile(
+        r"Could not (?:override|append to config)|is not in struct|InstantiationException"
+        r"|ConfigAttributeError|ConfigKeyError|MissingMandatoryValue|MissingConfigException"
+        r"|^ModuleNotFoundError|Total available GPUs .* less than total desired"
+        r"|(?:Value|Assertion|NotImplemented)Error.*(?:batch_size|micro_batch|strategy|adv_estimator)"
+        r"|Unable to find '.*\.parquet'|size must be divisible by"
+    ),
+    CrashClass.KILLED: re.compile(
+        r"^Killed$|^Terminated$|slurmstepd: error: .*(?:CANCELLED|TIME LIMIT)|KeyboardInterrupt"
+        r"|(?:received|by) (?:signal:? ?)?SIG(?:KILL|TERM|INT)|Received SIGTERM"
+        r"|killed by signal"
+    ),
+    CrashClass.RAY: re.compile(
+        r"ActorDiedError|RayActorError|WorkerCrashedError|ActorUnavailableError|NodeDiedError"
+        r"|RaySystemError|ObjectLostError|OwnerDiedError|LocalRayletDiedError"
+        r"|Worker exit type: SYSTEM_ERROR|raylet.*(?:died|failed to start)"
+    ),
+    CrashClass.EXCEPTION: re.compile(
+        r"Error executing job with overrides|ray\.exceptions\.RayTaskError"
+        r"|^Traceback \(most recent"
+    ),
+}
+
+#: A line without any of these shows no sign; a cheap question to ask of every line of a log.
+_HINTS = (
+    b"rror", b"emory", b"Killed", b"killed", b"SIG", b"Traceback", b"Terminated", b"space left",
+    b"KeyboardInterrupt", b"Watchdog", b"Could not", b"struct", b"oom", b"OOM", b"Exception",
+    b"raylet", b"slurmstepd", b"quota", b"Total available", b"gloo", b"NCCL", b"file system",
+    b"Unable to find", b"divisible", b"MissingMandatory",
+)  # fmt: skip
+
+# verl itself prints this at the end of good runs, when the data loader's workers are torn down.
+_HARMLESS = re.compile(r"DataLoader worker \(pid .*\) is killed by signal")
+
+_KEPT_LINES = 40
+_KEPT_TRACEBACK = 80
+_KEPT_CHARACTERS = 500
+_KEPT_BYTES = 4 * _KEPT_CHARACTERS
+
+
+class LogEvidence:
+    """What the lines of a console log tell about how the run ended; fed line by line."""
+
+    def __init__(self) -> None:
+        self._tail: deque[bytes] = deque(maxlen=_KEPT_LINES)
+        self._signs: dict[CrashClass, str] = {}
+        self._traceback: list[str] = []
+        self._traceback_open = False
+
+    def see(self, line: bytes) -> None:
+        """Take in one line that is not a step line."""
+        if not line:
+            return
+        self._tail.append(line if len(line) <= _KEPT_BYTES else line[:_KEPT_BYTES])
+        if self._traceback_open or any(hint in line for hint in _HINTS):
+            self._look(plain_text(line))
+
+    def step_follows(self) -> None:
+        """Forget every sign of a crash: the run went on."""
+        self._signs.clear()
+        self._traceback.clear()
+        self._traceback_open = False
+
+    @property
+    def last_lines(self) -> tuple[str, ...]:
+        """The last lines that were printed, without colours and Ray's prefixes."""
+        return tuple(text for line in self._tail if (text := plain_text(line)))
+
+    @property
+    def first_traceback(self) -> tuple[str, ...]:
+        """The first Python traceback since the last step: the last is often only its echo."""
+        return tuple(self._traceback)
+
+    def crash(self, exit_code: int | None = None) -> Crash | None:
+        """Return the crash that the log, and the exit code where it is known, tell of.
+
+        Args:
+            exit_code: 0 means that there was none, whatever the log says; a negative code, 137
+                and 143 mean a signal.
+        """
+        if exit_code == 0:
+            return None
+        for cause in CrashClass:
+            if cause in self._signs:
+                return Crash(cause, self._signs[cause], self.first_traceback, exit_code)
+        if exit_code is None:
+            return None
+        killed = exit_code < 0 or exit_code in {130, 137, 143}
+        cause = CrashClass.KILLED if killed else CrashClass.EXCEPTION
+        return Crash(cause, "", self.first_traceback, exit_code)
+
+    def _look(self, text: str) -> None:
+        if _HARMLESS.search(text):
+            return
+        for cause, pattern in _SIGNS.items():
+            if cause not in self._signs and pattern.search(text):
+                self._signs[cause] = text
+        if text.startswith("Traceback (most recent") and not self._traceback:
+            self._traceback_open = True
+        if self._traceback_open:
+            self._traceback.append(text)
+            ends = not text.startswith((" ", "Traceback"))
+            self._traceback_open = not ends and len(self._traceback) < _KEPT_TRACEBACK
+
+
+def plain_text(line: bytes) -> str:
+    """Return the start of a printed line, without colours, Ray's prefix and progress bars."""
+    text = line[-_KEPT_BYTES:] if b"\r" in line else line[:_KEPT_BYTES]
+    shown = text.decode("utf-8", "replace").rstrip().rpartition("\r")[2]
+    return _PREFIX.sub("", _ANSI.sub("", shown))[:_KEPT_CHARACTERS]
