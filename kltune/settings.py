@@ -123,8 +123,6 @@ class Watch(_Section):
     restarts: int = Field(3, ge=0)
     kl_coef_max: float = Field(1.0, gt=0)
     thresholds: dict[str, float] = {}
-    start_timeout_minutes: float = Field(30, gt=0)
-    stall_minutes: float = Field(10, gt=0)
 
 
 class Content(_Section):

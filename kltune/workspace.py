@@ -176,6 +176,15 @@ class Workspace:
         """Storage URL of the study unless the settings name another."""
         return f"sqlite:///{(self.path / 'study.db').resolve()}"
 
+    @property
+    def calibrated(self) -> Path:
+        """Directory of the exported configuration."""
+        return self.path / "calibrated"
+
+    def stages(self) -> list[str]:
+        """Return the names of the stages that were begun."""
+        return sorted({p.parent.parent.name for p in self.path.glob("*/*/trial.json")})
+
     def stage(self, name: str) -> Path:
         """Return the directory of a stage."""
         return self.path / name

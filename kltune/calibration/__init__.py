@@ -1,7 +1,8 @@
 """Carries out what the protocol asks for: preflight, trials, budget, resume, the result."""
 
 from kltune.calibration.baseline import Baseline
+from kltune.calibration.fresh import start_over
 from kltune.calibration.preflight import Setup, prepare
 from kltune.calibration.record import Calibration, read_calibration
 
-__all__ = ["Baseline", "Calibration", "Setup", "prepare", "read_calibration"]
+__all__ = ["Baseline", "Calibration", "Setup", "prepare", "read_calibration", "start_over"]

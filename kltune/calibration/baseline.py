@@ -12,7 +12,7 @@ from kltune.calibration.preflight import Setup
 from kltune.calibration.record import Calibration
 from kltune.domain.attempts import Limits
 from kltune.domain.events import Note, Observer
-from kltune.domain.profiles import Profile, profile
+from kltune.domain.profiles import PROFILES, ROBUST, SEARCH, Profile, profile
 from kltune.domain.protocol import (
     Plan,
     Role,
@@ -98,13 +98,11 @@ class Baseline:
             test_freq=test_freq if test_freq and test_freq > 0 else setup.steps,
             validate_first=trial.role is Role.REFERENCE,
             save_freq=-1,
-            profile=self._profile(),
+            profile=self._profile(trial.role),
             # In a search trial a critical finding ends the trial: the search itself moves the
             # coefficient.
             limits=Limits(restarts=0, kl_coef_max=watch.kl_coef_max),
             cooldown=0,
-            start_timeout_s=watch.start_timeout_minutes * 60,
-            stall_s=watch.stall_minutes * 60,
         )
 
     def _run(self, owner: str) -> Calibration:
@@ -206,9 +204,18 @@ class Baseline:
     def _history(self) -> list[Trial]:
         return [read_trial(directory) for directory in self.workspace.trials(STAGE)]
 
-    def _profile(self) -> Profile:
-        watch, band = self.setup.settings.content.watch, self.setup.settings.band
-        return profile("search", {"band_high": band.high, **watch.thresholds})
+    def _profile(self, role: Role) -> Profile:
+        """Return the rules for a trial.
+
+        A reference is to show what the user's own settings do, so it runs on outside the band; a
+        candidate that is far above the band is stopped.
+        """
+        reference = role in (Role.REFERENCE, Role.CONFIRM_REFERENCE)
+        name = ROBUST.name if reference else SEARCH.name
+        wanted = {"band_high": self.setup.settings.band.high}
+        wanted |= self.setup.settings.content.watch.thresholds
+        known = PROFILES[name].thresholds
+        return profile(name, {k: v for k, v in wanted.items() if k in known})
 
     def _identify(self) -> str:
         """Return the workspace's id; make it on first use, and refuse one of other settings."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from kltune.domain.kl import KlSettings, Placement, smallest_horizon
+from kltune.domain.profiles import PROFILES
 from kltune.errors import SettingsError
 from kltune.settings import Settings
 from kltune.verl.command import kl_settings, rows_per_step
@@ -69,6 +71,7 @@ def prepare(settings: Settings) -> Setup:
     faults = [
         *_kl_faults(reference, rows, release, settings),
         *_space_faults(rows, settings),
+        *_threshold_faults(settings),
         *_file_faults(config, release, settings),
     ]
     steps, step_fault = _steps(settings, config, release)
@@ -116,6 +119,15 @@ def _space_faults(rows: int, settings: Settings) -> Iterator[str]:
             f"{smallest_horizon(rows):g}, a fifth of the {rows} sequences of a step; got "
             f"{horizon[0]:g}"
         )
+
+
+def _threshold_faults(settings: Settings) -> Iterator[str]:
+    known = sorted({name for p in PROFILES.values() for name in p.thresholds})
+    for name in settings.content.watch.thresholds:
+        if name not in known:
+            near = difflib.get_close_matches(name, known, n=2)
+            hint = f"; did you mean {' or '.join(near)}?" if near else ""
+            yield f"watch.thresholds.{name}: no rule has such a threshold{hint}"
 
 
 def _file_faults(config: Mapping[str, Any], release: Release, settings: Settings) -> Iterator[str]:

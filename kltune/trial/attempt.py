@@ -6,12 +6,12 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from statistics import median
 from typing import Any
 
 from kltune.domain.attempts import Attempt, AttemptEnding, Change
 from kltune.domain.crashes import crash_finding
 from kltune.domain.findings import Action, Finding, Kind, Severity
+from kltune.domain.history import Setup
 from kltune.domain.judgement import Judge
 from kltune.domain.steps import Step
 from kltune.launchers.base import JobState, JobStatus, Launcher
@@ -25,9 +25,6 @@ from kltune.workspace import AttemptDir
 
 #: Seconds between two looks at a running attempt.
 POLL_S = 0.25
-
-#: A step may take this many times the median before its absence is called a stall.
-STALL_FACTOR = 10
 
 #: Bytes at the start of a console log in which verl prints its configuration.
 _CONFIG_BYTES = 4 << 20
@@ -61,11 +58,11 @@ class AttemptRun:
         """
         console = ConsoleReader(str(self.directory.console))
         metrics = JsonlReader(str(self.directory.metrics))
-        judge = Judge(self.spec.profile)
+        adaptive = self.record.change.settings.adaptive
+        judge = Judge(self.spec.profile, Setup(adaptive=adaptive, kl_in_reward=True))
         verified = False
         critical: Finding | None = None
-        began = time.monotonic()
-        last_news = began
+        began = last_news = time.monotonic()
         try:
             while True:
                 status = self.launcher.status(self.record.handle)
@@ -78,7 +75,7 @@ class AttemptRun:
                 if fresh and not verified:
                     verified = True
                     critical = critical or self._verify()
-                critical = critical or self._stalled(began, last_news)
+                critical = critical or self._idle(judge, time.monotonic() - last_news)
                 if critical is not None or status.state.is_terminal:
                     break
                 time.sleep(POLL_S)
@@ -141,35 +138,13 @@ class AttemptRun:
         self.on_finding(finding)
         return finding
 
-    def _stalled(self, began: float, last_news: float) -> Finding | None:
-        now = time.monotonic()
-        trained = [s for s in self.steps.values() if s.step > 0]
-        if not trained:
-            waited, limit = now - began, self.spec.start_timeout_s
-            what = "no first step"
-        else:
-            usual = median(s.seconds for s in trained if s.seconds) if self._timed else 0.0
-            waited, limit = now - last_news, max(self.spec.stall_s, STALL_FACTOR * usual)
-            what = f"no step after step {max(self.steps)}"
-        if waited <= limit:
-            return None
-        finding = Finding(
-            rule="stall",
-            severity=Severity.CRITICAL,
-            kind=Kind.INFRASTRUCTURE,
-            action=Action.RETRY,
-            step=max(self.steps, default=None),
-            metric="time",
-            value=waited,
-            threshold=limit,
-            message=f"{what} for {waited:.0f} s (limit {limit:.0f} s)",
-        )
-        self.on_finding(finding)
-        return finding
-
-    @property
-    def _timed(self) -> bool:
-        return any(s.seconds for s in self.steps.values() if s.step > 0)
+    def _idle(self, judge: Judge, seconds: float) -> Finding | None:
+        critical = None
+        for finding in judge.idle(seconds):
+            self.on_finding(finding)
+            if finding.severity is Severity.CRITICAL:
+                critical = finding
+        return critical
 
     def _result(
         self,

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -54,11 +52,6 @@ class AttemptResult:
     last_words: tuple[str, ...] = ()
 
 
-@lru_cache(maxsize=16)
-def _adapter(kind: Hashable) -> TypeAdapter[Any]:
-    return TypeAdapter(kind)
-
-
 def save(path: Path, value: Any) -> None:
     """Write a dataclass to ``path`` as JSON, atomically."""
     write_json(path, as_json(value))
@@ -66,7 +59,7 @@ def save(path: Path, value: Any) -> None:
 
 def as_json(value: Any) -> Any:
     """Return a dataclass as what JSON can hold; NaN and infinity are kept."""
-    return _adapter(type(value)).dump_python(value, mode="json")
+    return TypeAdapter(type(value)).dump_python(value, mode="json")
 
 
 def read(path: Path, kind: type[T]) -> T | None:
@@ -79,7 +72,7 @@ def read(path: Path, kind: type[T]) -> T | None:
     if content is None:
         return None
     try:
-        found: T = _adapter(kind).validate_python(content, strict=False)
+        found: T = TypeAdapter(kind).validate_python(content, strict=False)
     except ValidationError as error:
         first = error.errors()[0]
         raise LaunchError(

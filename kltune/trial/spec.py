@@ -39,8 +39,6 @@ class TrialSpec:
         profile: rules that judge the trial.
         limits: of its restarts and retries.
         cooldown: steps after a restart in which only non-finite values count.
-        start_timeout_s: longest wait for the first step.
-        stall_s: longest wait between two steps, unless steps are so slow that it is usual.
     """
 
     trial: Trial
@@ -59,8 +57,6 @@ class TrialSpec:
     profile: Profile
     limits: Limits
     cooldown: int
-    start_timeout_s: float
-    stall_s: float
 
     @property
     def gpus(self) -> int:

@@ -83,7 +83,7 @@ def kl_overrides(settings: KlSettings, release: Release) -> dict[str, Any]:
     if settings.placement is Placement.REWARD:
         wanted[Key.USE_KL_LOSS] = False
         wanted[Key.TARGET_KL] = settings.target_kl
-        wanted[Key.HORIZON] = settings.horizon
+        wanted[Key.HORIZON] = _whole(settings.horizon)
         wanted[Key.KL_PENALTY] = settings.estimator
     else:
         wanted[Key.USE_KL_LOSS] = True
@@ -210,6 +210,11 @@ def _overrides(wanted: Mapping[Key, Any], release: Release) -> dict[str, Any]:
         if name is not None:
             found[name] = value
     return found
+
+
+def _whole(value: float | None) -> float | int | None:
+    """Return a whole number as an integer: verl declares the horizon as one."""
+    return int(value) if value is not None and value.is_integer() else value
 
 
 def _number(value: Any) -> float | None:

@@ -1,0 +1,96 @@
+"""The calibrated configuration as files that verl trains with."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+from kltune.calibration.record import Calibration
+from kltune.domain.kl import Placement
+from kltune.domain.protocol import Role, Trial
+from kltune.errors import NotCalibratedError
+from kltune.verl.command import kl_overrides
+from kltune.verl.exports import config_yaml
+from kltune.verl.overrides import bare, lay_over
+from kltune.verl.releases import release_of
+from kltune.workspace import write_text
+
+#: Name of the exported configuration, as verl's ``--config-name`` takes it.
+NAME = "config"
+
+
+def calibrated_overrides(calibration: Calibration) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the user's overrides with the calibrated KL settings, and each one's origin.
+
+    Raises:
+        NotCalibratedError: no trial was feasible, so there is nothing to export.
+    """
+    if calibration.settings is None:
+        raise NotCalibratedError(f"nothing to export: {calibration.reason}")
+    tuned = kl_overrides(calibration.settings, release_of(calibration.verl))
+    reference = kl_overrides(calibration.reference, release_of(calibration.verl))
+    overrides = lay_over(calibration.overrides, tuned)
+    origins = dict(calibration.origins)
+    for key, value in tuned.items():
+        same = key in reference and reference[key] == value
+        said = origins.get(bare(key), "kltune")
+        origins[bare(key)] = said if same else f"trial {calibration.winner}"
+    return overrides, origins
+
+
+def write_config(calibration: Calibration, directory: Path) -> Path:
+    """Write ``directory/config.yaml`` and return its path.
+
+    Raises:
+        NotCalibratedError: see ``calibrated_overrides``.
+        LaunchError: it cannot be written.
+    """
+    overrides, origins = calibrated_overrides(calibration)
+    path = directory / f"{NAME}.yaml"
+    write_text(path, config_yaml(overrides, origins, _header(calibration)))
+    return path
+
+
+def train_command(calibration: Calibration, directory: Path) -> list[str]:
+    """Return the command that trains with the exported configuration."""
+    del calibration
+    where = str(directory.resolve())
+    module = "verl.trainer.main_ppo"
+    return ["python3", "-m", module, "--config-path", where, "--config-name", NAME]
+
+
+def _header(calibration: Calibration) -> list[str]:
+    made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(calibration.finished))
+    settings = calibration.settings
+    assert settings is not None
+    where = "reward" if settings.placement is Placement.REWARD else "loss"
+    return [
+        f"KL settings calibrated by kltune {calibration.kltune} on verl {calibration.verl}, {made}",
+        f"{'Calibrated' if calibration.calibrated else 'NOT calibrated'}: {calibration.reason}",
+        f"Settings: {settings.describe()} (penalty in the {where}), from {calibration.winner}",
+        f"Reference: {calibration.reference.describe()}",
+        *(_evidence(t) for t in calibration.trials if _is_evidence(t, calibration)),
+        "These settings hold for what was held fixed:",
+        *(f"  {name}: {value}" for name, value in calibration.held_fixed.items()),
+        "Train with it:",
+        f"  {' '.join(train_command(calibration, Path('DIR')))}".replace(
+            str(Path("DIR").resolve()), "DIR"
+        ),
+    ]
+
+
+def _is_evidence(trial: Trial, calibration: Calibration) -> bool:
+    return trial.role is not Role.SEARCH or trial.name == calibration.winner
+
+
+def _evidence(trial: Trial) -> str:
+    outcome = trial.outcome
+    assert outcome is not None
+    summary = outcome.summary
+    kl = "none" if summary.kl is None else f"{summary.kl:.4f}"
+    objective = "none" if summary.objective is None else f"{summary.objective:.4f}"
+    return (
+        f"  {trial.name}, seed {trial.seed}: reference KL {kl} nats/token, "
+        f"score {objective}, {outcome.ending.value}"
+    )

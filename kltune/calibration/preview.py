@@ -1,0 +1,93 @@
+"""What a calibration would launch, without launching it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from kltune.calibration.baseline import STAGE, Baseline
+from kltune.calibration.preflight import Setup
+from kltune.domain.attempts import Change
+from kltune.domain.events import Event
+from kltune.domain.protocol import Role, Trial
+from kltune.launchers import open_launcher
+from kltune.verl.overrides import bare, render
+from kltune.verl.secrets import redact_values
+from kltune.workspace import Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Changed:
+    """One override of the reference trial that kltune adds or changes.
+
+    Attributes:
+        override: as verl takes it.
+        before: what the user had; None where it is new.
+    """
+
+    override: str
+    before: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class Preview:
+    """What a baseline would do.
+
+    Attributes:
+        script: the reference trial's exact script.
+        environment: variables that it sets.
+        changed: what kltune adds to the user's overrides, or changes in them.
+        trials: number of trials in all, confirmations included.
+        steps: training steps of each.
+        gpus: GPUs of each.
+        bounds: limits of time and GPU hours in words.
+    """
+
+    script: str
+    environment: Mapping[str, str]
+    changed: tuple[Changed, ...]
+    trials: int
+    steps: int
+    gpus: int
+    bounds: str
+
+
+def preview(setup: Setup, workspace: Workspace) -> Preview:
+    """Return what ``kltune run`` would do in this workspace, from its beginning."""
+    baseline = Baseline(setup, workspace, _nobody)
+    plan = baseline.plan()
+    trial = Trial("reference", Role.REFERENCE, plan.reference, plan.seed)
+    spec = baseline.spec(trial)
+    directory = workspace.trial(STAGE, trial.name).attempt(1)
+    overrides = spec.overrides(directory, Change(trial.settings), None)
+    spec.composed(overrides)
+    job = spec.job(directory, overrides)
+    user = {bare(k): r for k, r in zip(spec.base, render(spec.base), strict=True)}
+    changed = [
+        Changed(word, user.get(bare(key)))
+        for key, word in zip(overrides, render(overrides), strict=True)
+        if user.get(bare(key)) != word
+    ]
+    search = setup.settings.content.search
+    limits = [
+        f"no search trial after {search.timeout_minutes:g} minutes"
+        if search.timeout_minutes
+        else "",
+        f"no search trial after {search.max_gpu_hours:g} GPU hours"
+        if search.max_gpu_hours
+        else "",
+    ]
+    launcher = open_launcher(setup.settings.content.cluster.launcher)
+    return Preview(
+        script=launcher.plan(job).text,
+        environment=redact_values(job.env),
+        changed=tuple(changed),
+        trials=1 + search.trials + 2 * search.confirmations,
+        steps=setup.steps,
+        gpus=spec.gpus,
+        bounds="; ".join(text for text in limits if text) or "none",
+    )
+
+
+def _nobody(event: Event) -> None:
+    """Nothing happens in a preview that anybody could see."""

@@ -1,0 +1,137 @@
+"""``kltune run`` and ``kltune baseline``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from kltune.cli.options import (
+    DEFAULT_WORKSPACE,
+    ConfigOption,
+    EpochsOption,
+    FormatOption,
+    FreshOption,
+    GpuHoursOption,
+    PresetOption,
+    QuietOption,
+    SetOption,
+    StepsOption,
+    TimeoutOption,
+    TrialsOption,
+    WorkspaceOption,
+    settings_of,
+)
+from kltune.cli.output import Format, Output
+
+if TYPE_CHECKING:
+    from kltune.calibration import Calibration
+
+
+def run(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    config: ConfigOption = None,
+    preset: PresetOption = None,
+    overrides: SetOption = None,
+    trials: TrialsOption = None,
+    steps: StepsOption = None,
+    epochs: EpochsOption = None,
+    timeout: TimeoutOption = None,
+    max_gpu_hours: GpuHoursOption = None,
+    fresh: FreshOption = False,
+    form: FormatOption = Format.HUMAN,
+    quiet: QuietOption = False,
+) -> None:
+    """Run the whole protocol and write a calibrated config.yaml.
+
+    Without any argument, and without a kltune.yaml here, it calibrates the shipped tiny model on
+    this machine's CPU. Interrupted or killed, the same command goes on where it stopped.
+    """
+    out = Output(form, quiet)
+    options = _budget(trials, steps, epochs, timeout, max_gpu_hours)
+    calibration = _calibrate(out, workspace, config, preset, overrides, options, fresh)
+    if calibration.settings is not None:
+        from kltune.calibration.export import write_config
+        from kltune.workspace import Workspace
+
+        directory = Workspace(workspace).calibrated
+        write_config(calibration, directory)
+        out.note(f"Wrote {directory / 'config.yaml'}")
+        out.hint(f"kltune export --workspace {workspace} -o DIR", "the config, where you want it")
+    _finish(calibration)
+
+
+def baseline(
+    workspace: WorkspaceOption = DEFAULT_WORKSPACE,
+    config: ConfigOption = None,
+    preset: PresetOption = None,
+    overrides: SetOption = None,
+    trials: TrialsOption = None,
+    steps: StepsOption = None,
+    epochs: EpochsOption = None,
+    timeout: TimeoutOption = None,
+    max_gpu_hours: GpuHoursOption = None,
+    fresh: FreshOption = False,
+    form: FormatOption = Format.HUMAN,
+    quiet: QuietOption = False,
+) -> None:
+    """Step 1: a reference trial, a search, and a confirmation on fresh seeds."""
+    out = Output(form, quiet)
+    options = _budget(trials, steps, epochs, timeout, max_gpu_hours)
+    calibration = _calibrate(out, workspace, config, preset, overrides, options, fresh)
+    if calibration.settings is not None:
+        out.hint(
+            f"kltune export --workspace {workspace} -o calibrated",
+            "a config that verl trains with",
+        )
+    _finish(calibration)
+
+
+def _budget(
+    trials: int | None,
+    steps: int | None,
+    epochs: float | None,
+    timeout: float | None,
+    max_gpu_hours: float | None,
+) -> dict[str, Any]:
+    return {
+        "search.trials": trials,
+        "search.steps": steps,
+        "search.epochs": epochs,
+        "search.timeout_minutes": timeout,
+        "search.max_gpu_hours": max_gpu_hours,
+    }
+
+
+def _calibrate(
+    out: Output,
+    path: Path,
+    config: Path | None,
+    preset: str | None,
+    overrides: list[str] | None,
+    options: dict[str, Any],
+    fresh: bool,
+) -> Calibration:
+    from kltune.calibration import Baseline, prepare, start_over
+    from kltune.cli.live import Live
+    from kltune.cli.show import show_calibration
+    from kltune.trial.records import as_json
+    from kltune.workspace import Workspace
+
+    if options.get("search.epochs") is not None and options.get("search.steps") is None:
+        # A preset's own number of steps must not win over the epochs that were asked for.
+        options["search.steps"] = None
+    setup = prepare(settings_of(preset, config, overrides, options))
+    workspace = Workspace(path)
+    if fresh:
+        start_over(workspace)
+    with Live(out, setup) as live:
+        calibration = Baseline(setup, workspace, live).run()
+    out.result(as_json(calibration), lambda console: show_calibration(console, calibration))
+    return calibration
+
+
+def _finish(calibration: Calibration) -> None:
+    if not calibration.calibrated:
+        raise typer.Exit(1)
