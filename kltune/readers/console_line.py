@@ -13,7 +13,8 @@ _STEP = re.compile(r"(?<![\w/])step:(\d{1,15}) - ")
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
 _VALUE = re.compile(
-    r"(?:np\.\w+\()?([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf|nan)|True|False)\)?\s*", re.IGNORECASE
+    r"(?:np\.\w+\()?([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf(?:inity)?|nan)|True|False)\)?\s*",
+    re.IGNORECASE,
 )
 _NUMPY = re.compile(r":np\.\w+\(")
 

@@ -4,57 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 from kltune.domain.steps import Step
-from kltune.errors import MetricsError
 from kltune.readers.console import step_lines
+from kltune.readers.snapshot import SnapshotReader
 
 
-class NotebookReader:
-    """Reads a notebook anew whenever it was saved, and returns the lines that were added.
-
-    A notebook is one JSON value that every save writes again, so there is nothing to tail.
-    """
+class NotebookReader(SnapshotReader):
+    """Reads the step lines that the cells of a notebook printed."""
 
     format = "notebook"
-    ended = False
 
-    def __init__(self, source: str):
-        self._path = Path(source)
-        self._saved: tuple[int, int] | None = None
-        self._seen: list[Step] = []
-
-    def poll(self) -> list[Step]:
-        """Return the records added since the last save; all of them if earlier ones changed."""
-        try:
-            state = self._path.stat()
-            saved = (state.st_mtime_ns, state.st_size)
-            if saved == self._saved:
-                return []
-            text = self._path.read_text("utf-8", "replace")
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            raise MetricsError(f"{self._path}: cannot be read: {error.strerror}") from error
-        try:
-            steps = [step for line in output_lines(text) for step in step_lines(line)]
-        except ValueError as error:
-            if self._saved is None:
-                raise MetricsError(f"{self._path}: is no notebook: {error}") from error
-            return []  # a save is under way; the next poll sees it whole
-        self._saved = saved
-        known = len(self._seen)
-        fresh = steps[known:] if steps[:known] == self._seen else steps
-        self._seen = steps
-        return fresh
-
-    def finish(self) -> list[Step]:
-        """Return nothing: a saved notebook has no unfinished lines."""
-        return []
-
-    def close(self) -> None:
-        """Nothing to let go of."""
+    def parse(self, text: str) -> list[Step]:
+        """Return the records of all output cells."""
+        return [step for line in output_lines(text) for step in step_lines(line)]
 
 
 def output_lines(notebook: str) -> Iterator[bytes]:

@@ -16,25 +16,48 @@ def step_column(header: Sequence[str]) -> int | None:
     return next((names.index(name) for name in _STEP_COLUMNS if name in names), None)
 
 
-def run_directory_format(path: Path) -> str:
-    """Return the format of a directory.
+def find_in_directory(path: Path) -> tuple[str, Path]:
+    """Return the format of a directory, and the path to read.
 
     Raises:
         MetricsError: nothing in it is recognised.
     """
     if any(path.rglob("*tfevents*")):
-        return "tensorboard"
-    if any(path.glob("*.wandb")) or any(path.glob("run-*/*.wandb")) or wandb_console(path):
-        return "wandb"
-    if any(path.rglob("meta.yaml")) or (path / "mlruns").is_dir():
-        return "mlflow"
+        return "tensorboard", path
+    if _wandb_files(path):
+        return "wandb", path
+    # wandb's own copy of the console, for a run that was synchronised and whose file was removed
+    log = path / "files" / "output.log"
+    if log.is_file():
+        return "console", log
+    for store in ("mlflow.db", "mlruns.db"):
+        if (path / store).is_file():
+            return "mlflow", path / store
+    if (path / "mlruns").is_dir():
+        return "mlflow", path / "mlruns"
+    if any(path.glob("*/meta.yaml")):
+        return "mlflow", path
     raise MetricsError(
         f"{path}: no metrics recognised in this directory; expected TensorBoard event files, an "
-        "offline run of wandb, or an MLflow file store. Name the log file itself, or the format"
+        "offline run of wandb, or an MLflow store. Name the log file itself, or the format"
     )
 
 
-def wandb_console(path: Path) -> Path | None:
-    """Return the console log that wandb keeps in a run's directory, if it is there."""
-    log = path / "files" / "output.log"
-    return log if log.is_file() else None
+def wandb_file(path: Path) -> Path:
+    """Return the ``.wandb`` file of a run: the path itself, or the one in a directory.
+
+    Raises:
+        MetricsError: the directory holds none, or several.
+    """
+    if not path.is_dir():
+        return path
+    found = _wandb_files(path)
+    if len(found) != 1:
+        names = ": " + ", ".join(str(file) for file in found[:8]) if found else ""
+        raise MetricsError(f"{path}: holds {len(found)} runs of wandb, name one{names}")
+    return found[0]
+
+
+def _wandb_files(path: Path) -> list[Path]:
+    # ``latest-run`` is a link to one of the others.
+    return sorted({file.resolve() for file in path.rglob("*.wandb")})

@@ -1,4 +1,4 @@
-"""Follows a growing text source: whole lines, each once, at a cost of what is new."""
+"""Follows a growing source: bytes or whole lines, each once, at a cost of what is new."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ CHUNK_BYTES = 1 << 20
 LONGEST_LINE_BYTES = 8 << 20
 
 
-class FileTail:
-    """The lines of one file that may grow, shrink, be replaced, or not exist yet.
+class ByteTail:
+    """The bytes of one file that may grow, shrink, be replaced, or not exist yet.
 
     Attributes:
         ended: whether no more can come; never true for a file.
@@ -34,33 +34,22 @@ class FileTail:
         self._file: IO[bytes] | None = None
         self._identity: tuple[int, int] | None = None
         self._offset = 0
-        self._rest = b""
 
-    def lines(self) -> list[bytes] | None:
-        """Return the next lines that are complete, without their ends; None if nothing is new.
-
-        Reads at most ``CHUNK_BYTES``, so the list may be a part of what is new, or empty.
+    def read(self) -> bytes:
+        """Return the next bytes, at most ``CHUNK_BYTES``; none if nothing is new.
 
         Raises:
             MetricsError: the file exists and cannot be read.
         """
         try:
-            chunk = self._read()
+            return self._read()
         except FileNotFoundError:
-            return None
+            return b""
         except OSError as error:
             raise MetricsError(f"{self._path}: cannot be read: {error.strerror}") from error
-        if not chunk:
-            return None
-        return self._split(chunk)
-
-    def remainder(self) -> bytes:
-        """Return the last line that has no end, and forget it."""
-        rest, self._rest = self._rest, b""
-        return rest
 
     def close(self) -> None:
-        """Close the file; it is opened again by the next call of ``lines``."""
+        """Close the file; a later ``read`` opens it again where it stopped."""
         if self._file is not None:
             self._file.close()
             self._file = None
@@ -71,25 +60,20 @@ class FileTail:
         if self._identity not in (None, identity) or state.st_size < self._offset:
             self.close()
             self.restarts += 1
-            self._offset, self._rest = 0, b""
+            self._offset = 0
         self._identity = identity
         if state.st_size == self._offset:
             return b""
         if self._file is None:
             self._file = self._path.open("rb", buffering=0)
-        self._file.seek(self._offset)
+            self._file.seek(self._offset)
         chunk = self._file.read(CHUNK_BYTES)
         self._offset += len(chunk)
         return chunk
 
-    def _split(self, chunk: bytes) -> list[bytes]:
-        lines = (self._rest + chunk).split(b"\n")
-        self._rest = lines.pop()[-LONGEST_LINE_BYTES:]
-        return lines
 
-
-class StreamTail(FileTail):
-    """The lines of an open stream such as standard input; never waits for its writer."""
+class StreamTail(ByteTail):
+    """The bytes of an open stream such as standard input; never waits for its writer."""
 
     def __init__(self, stream: IO[bytes]):
         super().__init__(Path("-"))
@@ -104,6 +88,43 @@ class StreamTail(FileTail):
         return chunk
 
 
-def open_tail(source: str) -> FileTail:
-    """Return the tail of a path, or of standard input for ``-``."""
-    return StreamTail(sys.stdin.buffer) if source == "-" else FileTail(Path(source))
+class LineTail:
+    """The whole lines of a source."""
+
+    def __init__(self, source: ByteTail):
+        self._source = source
+        self._restarts = 0
+        self._rest = b""
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more can come."""
+        return self._source.ended
+
+    def lines(self) -> list[bytes] | None:
+        """Return the next complete lines, without their ends; None if nothing is new.
+
+        The list may be a part of what is new, and empty while a long line is being written.
+        """
+        chunk = self._source.read()
+        if self._restarts != self._source.restarts:
+            self._restarts, self._rest = self._source.restarts, b""
+        if not chunk:
+            return None
+        lines = (self._rest + chunk).split(b"\n")
+        self._rest = lines.pop()[-LONGEST_LINE_BYTES:]
+        return lines
+
+    def remainder(self) -> bytes:
+        """Return the last line, which has no end, and forget it."""
+        rest, self._rest = self._rest, b""
+        return rest
+
+    def close(self) -> None:
+        """Close the source."""
+        self._source.close()
+
+
+def open_tail(source: str) -> LineTail:
+    """Return the lines of a path, or of standard input for ``-``."""
+    return LineTail(StreamTail(sys.stdin.buffer) if source == "-" else ByteTail(Path(source)))
