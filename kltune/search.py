@@ -7,9 +7,8 @@ Optuna study, so that its storage, its samplers and its dashboards see everythin
 
 from __future__ import annotations
 
-import logging
 import warnings
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from math import isfinite, log
 from typing import TYPE_CHECKING, Any
@@ -111,8 +110,7 @@ class Search:
         self.rows = rows
         self.steps = steps
         self.kl_off = kl_off
-        self._violations: dict[int, list[float]] = {}
-        self._study = _open_study(storage, name, seed, self._constraints)
+        self._study = _open_study(storage, name, seed)
 
     def unfinished(self) -> list[Proposal]:
         """Return the points of this workspace that were proposed and never told."""
@@ -168,11 +166,16 @@ class Search:
 
     def tell(self, number: int, outcome: Outcome) -> None:
         """Give the end of a point to the study; a second time is not counted."""
+        import optuna
         from optuna.trial import TrialState
 
-        if self._study.get_trials(deepcopy=False)[number].state.is_finished():
+        frozen = self._study.get_trials(deepcopy=False)[number]
+        if frozen.state.is_finished():
             return
-        self._violations[number] = violations(outcome, self.band)
+        # The id is Optuna's only way back to a trial that another process asked for.
+        trial = optuna.trial.Trial(self._study, frozen._trial_id)
+        for name, value in violations(outcome, self.band).items():
+            trial.set_constraint(name, value)
         objective = outcome.summary.objective
         if outcome.ending is Ending.COMPLETED and objective is not None and isfinite(objective):
             self._study.tell(number, objective)
@@ -181,9 +184,6 @@ class Search:
             self._study.tell(number, state=TrialState.PRUNED)
         else:
             self._study.tell(number, state=TrialState.FAIL)
-
-    def _constraints(self, trial: optuna.trial.FrozenTrial) -> Sequence[float]:
-        return self._violations[trial.number]
 
     def _wanted(self, seen: Sequence[Seen]) -> tuple[KlSettings | None, str]:
         """Return the point that something better than sampling asks for, and what that is."""
@@ -287,12 +287,15 @@ class Search:
         return found
 
 
-def violations(outcome: Outcome, band: Band) -> list[float]:
+def violations(outcome: Outcome, band: Band) -> dict[str, float]:
     """Return the constraints of a trial as Optuna wants them: satisfied where <= 0."""
     kl = outcome.summary.kl
-    if kl is None or not isfinite(kl):
-        return [1.0, 1.0, float(len(outcome.critical) or 1)]
-    return [band.low - kl, kl - band.high, float(len(outcome.critical))]
+    known = kl is not None and isfinite(kl)
+    return {
+        "kl above low": band.low - kl if known and kl is not None else 1.0,
+        "kl below high": kl - band.high if known and kl is not None else 1.0,
+        "no critical finding": float(len(outcome.critical)),
+    }
 
 
 def curve_points(seen: Iterable[Seen], band: Band) -> list[CurvePoint]:
@@ -319,23 +322,15 @@ def _near(kl: float, aim: float, low: float, high: float) -> bool:
     return abs(log(kl / aim)) < 0.12 * log(high / low)
 
 
-def _open_study(
-    storage: str,
-    name: str,
-    seed: int,
-    constraints: Callable[[optuna.trial.FrozenTrial], Sequence[float]],
-) -> optuna.Study:
+def _open_study(storage: str, name: str, seed: int) -> optuna.Study:
     import optuna
     from sqlalchemy.exc import SQLAlchemyError
 
     # Our own journal says what happens; Optuna's lines would go between those of the live view.
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    logging.getLogger("alembic").setLevel(logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-        sampler = optuna.samplers.TPESampler(
-            seed=seed, multivariate=True, constraints_func=constraints, n_startup_trials=5
-        )
+        sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=5)
     try:
         return optuna.create_study(
             storage=storage,
