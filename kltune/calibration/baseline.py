@@ -98,6 +98,7 @@ class Baseline:
             test_freq=test_freq if test_freq and test_freq > 0 else setup.steps,
             validate_first=trial.role is Role.REFERENCE,
             save_freq=-1,
+            rows=setup.rows,
             profile=self._profile(trial.role),
             # In a search trial a critical finding ends the trial: the search itself moves the
             # coefficient.

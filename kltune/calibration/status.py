@@ -77,7 +77,7 @@ def _sentence(entry: Mapping[str, Any]) -> str | None:
             return f"{name}: {finding['severity']} {finding['rule']}: {finding['message']}"
         case "attempt-again":
             return f"{name}: another attempt, {entry['reason']}"
-        case "attempt-interrupted":
+        case "attempt-ended" if entry["ending"] == "interrupted":
             return f"{name}: attempt {entry['attempt']} was interrupted"
         case "trial-ended" if entry["outcome"]["ending"] != "completed":
             return f"{name}: {entry['outcome']['ending']}, {entry['outcome']['reason']}"

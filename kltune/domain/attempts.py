@@ -51,17 +51,22 @@ class Attempt:
         ending: how it ended.
         last_step: last step that it logged; None if it logged none.
         finding: the critical finding, or the crash, that ended it; None otherwise.
+        proposals: milder actions that its warnings proposed; taken up with the next change.
         coefficient: coefficient used in its last step.
         good_checkpoint: step of the last checkpoint from before the trouble began; None if there
             is none.
+        resume_coefficient: coefficient of the step after that checkpoint. verl keeps none in a
+            checkpoint, so whoever continues from it passes this on.
     """
 
     change: Change
     ending: AttemptEnding
     last_step: int | None = None
     finding: Finding | None = None
+    proposals: tuple[Action, ...] = ()
     coefficient: float | None = None
     good_checkpoint: int | None = None
+    resume_coefficient: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +77,13 @@ class Limits:
         restarts: attempts with changed settings.
         retries: attempts with the same settings after a failure of the machines.
         kl_coef_max: largest coefficient that a restart may begin with.
+        may_pack: whether sequence packing works where the trial runs; it needs a GPU's kernels.
     """
 
     restarts: int
     retries: int = 2
     kl_coef_max: float = 1.0
+    may_pack: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +117,7 @@ def next_attempt(
     last = attempts[-1]
     if last.ending is AttemptEnding.COMPLETED:
         return Over(True, "")
-    same = replace(last.change, resume_step=last.good_checkpoint)
+    same = _continued(last)
     if last.ending is AttemptEnding.INTERRUPTED:
         return Again(same, "interrupted; continued")
     finding = last.finding
@@ -134,6 +141,14 @@ def next_attempt(
     return changed
 
 
+def _continued(last: Attempt) -> Change:
+    """Return the last change, from the last good checkpoint on and with its coefficient."""
+    settings = last.change.settings
+    if last.good_checkpoint is not None and last.resume_coefficient is not None:
+        settings = replace(settings, kl_coef=last.resume_coefficient)
+    return replace(last.change, settings=settings, resume_step=last.good_checkpoint)
+
+
 def _changed(last: Attempt, same: Change, limits: Limits) -> Again | None:
     """Return the protocol's answer to a finding; None where it has none."""
     finding = last.finding
@@ -145,21 +160,24 @@ def _changed(last: Attempt, same: Change, limits: Limits) -> Again | None:
         raised = min(base * RAISE_FACTOR, limits.kl_coef_max)
         if raised <= base:
             return None
-        change = replace(same, settings=replace(settings, kl_coef=raised))
-        return Again(change, f"kl_coef {base:.4g} -> {raised:.4g}: {finding.message}")
-    if finding.action is Action.PACK_SEQUENCES and not last.change.remove_padding:
-        return Again(replace(same, remove_padding=True), f"sequences packed: {finding.message}")
-    if finding.action is Action.PENALTY_K1 and settings.estimator != "kl":
-        change = replace(same, settings=replace(settings, estimator="kl"))
-        return Again(change, f"kl_penalty=kl: {finding.message}")
-    if finding.action is Action.FALL_BACK:
+        what = f"kl_coef {base:.4g} -> {raised:.4g}"
+        settings = replace(settings, kl_coef=raised)
+    elif finding.action is Action.FALL_BACK:
         target = FALL_BACK.target_kl if settings.adaptive else None
         fallen = replace(settings, kl_coef=FALL_BACK.kl_coef, target_kl=target)
         if fallen == settings:
             return None
-        change = replace(same, settings=fallen)
-        return Again(change, f"fallen back to {fallen.describe()}: {finding.message}")
-    return None
+        what, settings = f"fallen back to {fallen.describe()}", fallen
+    else:
+        return None
+    change = replace(same, settings=settings)
+    if Action.PENALTY_K1 in last.proposals and settings.estimator not in ("kl", "k1"):
+        change = replace(change, settings=replace(settings, estimator="kl"))
+        what += ", kl_penalty=kl"
+    if Action.PACK_SEQUENCES in last.proposals and limits.may_pack and not change.remove_padding:
+        change = replace(change, remove_padding=True)
+        what += ", sequences packed"
+    return Again(change, f"{what}: {finding.message}")
 
 
 def _repeats(attempts: Sequence[Attempt]) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kltune.domain.attempts import Attempt, AttemptEnding, Change
@@ -13,6 +13,7 @@ from kltune.domain.crashes import crash_finding
 from kltune.domain.findings import Action, Finding, Kind, Severity
 from kltune.domain.history import Setup
 from kltune.domain.judgement import Judge
+from kltune.domain.kl import next_coefficient
 from kltune.domain.steps import Step
 from kltune.launchers.base import JobState, JobStatus, Launcher
 from kltune.readers.base import Reader
@@ -36,6 +37,7 @@ class AttemptRun:
 
     Attributes:
         steps: its step records by step; a repeated step replaces the earlier one.
+        proposals: milder actions that warnings proposed.
         overrides, composed: what it was given, and the configuration that this should make.
     """
 
@@ -49,18 +51,16 @@ class AttemptRun:
     on_finding: Callable[[Finding], None]
     on_note: Callable[[str], None]
     steps: dict[int, Step] = field(default_factory=dict)
+    proposals: set[Action] = field(default_factory=set)
 
     def follow(self) -> AttemptResult:
-        """Read and judge until the process ends or a critical finding ends it.
-
-        Raises:
-            KeyboardInterrupt: passed on after the process was ended and what it left was read.
-        """
+        """Read and judge until the process ends, a critical finding ends it, or Ctrl-C does."""
         console = ConsoleReader(str(self.directory.console))
         metrics = JsonlReader(str(self.directory.metrics))
         adaptive = self.record.change.settings.adaptive
         judge = Judge(self.spec.profile, Setup(adaptive=adaptive, kl_in_reward=True))
         verified = False
+        interrupted = False
         critical: Finding | None = None
         began = last_news = time.monotonic()
         try:
@@ -80,14 +80,19 @@ class AttemptRun:
                     break
                 time.sleep(POLL_S)
         except KeyboardInterrupt:
-            self.launcher.cancel(self.record.handle)
-            raise
-        finally:
-            console.close()
-            metrics.close()
+            interrupted = True
         # A process that ended by itself may have left some of Ray behind.
         self.launcher.cancel(self.record.handle)
-        return self._result(critical, status, console, time.monotonic() - began)
+        self._read(metrics, console)
+        console.close()
+        metrics.close()
+        if interrupted:
+            return self._end(AttemptEnding.INTERRUPTED, None, began)
+        if critical is not None:
+            return self._end(AttemptEnding.STOPPED, critical, began)
+        if status.state is JobState.SUCCEEDED and self._last_step is not None:
+            return self._end(AttemptEnding.COMPLETED, None, began, exit_code=0)
+        return self._crashed(status, console, began)
 
     def _read(self, metrics: JsonlReader, console: ConsoleReader) -> list[Step]:
         """Return new step records: from verl's file where it writes one, else from the console."""
@@ -95,7 +100,8 @@ class AttemptRun:
         from_file = drain(metrics)
         fresh = from_file if from_file or self.directory.metrics.exists() else from_console
         for step in fresh:
-            self.steps[step.step] = step
+            # A run of days must not keep a hundred numbers of each of its steps.
+            self.steps[step.step] = replace(step, raw={})
         return fresh
 
     def _judge(self, judge: Judge, step: Step) -> Finding | None:
@@ -106,6 +112,8 @@ class AttemptRun:
             self.on_finding(finding)
             if finding.severity is Severity.CRITICAL and critical is None:
                 critical = finding
+            elif finding.action in (Action.PACK_SEQUENCES, Action.PENALTY_K1):
+                self.proposals.add(finding.action)
         return critical
 
     def _cooling_down(self, step: Step) -> bool:
@@ -146,34 +154,60 @@ class AttemptRun:
                 critical = finding
         return critical
 
-    def _result(
+    def _crashed(self, status: JobStatus, console: ConsoleReader, began: float) -> AttemptResult:
+        evidence = console.evidence
+        # Exit 0 without a single step is no success either.
+        code = -9 if status.state is JobState.LOST else status.exit_code or 1
+        crash = evidence.crash(code)
+        finding = crash_finding(crash, self._last_step) if crash is not None else None
+        words = evidence.first_traceback or evidence.last_lines
+        return self._end(AttemptEnding.CRASHED, finding, began, status.exit_code, words[-40:])
+
+    def _end(
         self,
-        critical: Finding | None,
-        status: JobStatus,
-        console: ConsoleReader,
-        seconds: float,
+        ending: AttemptEnding,
+        finding: Finding | None,
+        began: float,
+        exit_code: int | None = None,
+        words: tuple[str, ...] = (),
     ) -> AttemptResult:
-        last = max((s for s in self.steps if s > 0), default=None)
-        ending, finding = AttemptEnding.COMPLETED, critical
-        words: tuple[str, ...] = ()
-        if critical is not None:
-            ending = AttemptEnding.STOPPED
-        elif status.state is not JobState.SUCCEEDED or last is None:
-            code = -9 if status.state is JobState.LOST else status.exit_code or 1
-            crash = console.evidence.crash(code)
-            ending = AttemptEnding.CRASHED
-            finding = crash_finding(crash, last) if crash is not None else None
-            words = console.evidence.first_traceback or console.evidence.last_lines
-        coefficients = [s.coefficient for s in self.steps.values() if s.coefficient is not None]
+        used = [s.coefficient for s in self.steps.values() if s.coefficient is not None]
+        checkpoint = self._good_checkpoint(finding)
         attempt = Attempt(
             change=self.record.change,
             ending=ending,
-            last_step=last,
+            last_step=self._last_step,
             finding=finding,
-            coefficient=coefficients[-1] if coefficients else None,
-            good_checkpoint=self._good_checkpoint(finding),
+            proposals=tuple(sorted(self.proposals, key=lambda action: action.value)),
+            coefficient=used[-1] if used else None,
+            good_checkpoint=checkpoint,
+            resume_coefficient=self._coefficient_after(checkpoint),
         )
-        return AttemptResult(attempt, seconds, status.exit_code, words[-40:])
+        return AttemptResult(attempt, time.monotonic() - began, exit_code, words)
+
+    @property
+    def _last_step(self) -> int | None:
+        return max((s for s in self.steps if s > 0), default=None)
+
+    def _coefficient_after(self, checkpoint: int | None) -> float | None:
+        """Return the coefficient of the step after a checkpoint, logged or computed."""
+        if checkpoint is None:
+            return None
+        following, saved = self.steps.get(checkpoint + 1), self.steps.get(checkpoint)
+        if following is not None and following.coefficient is not None:
+            return following.coefficient
+        settings = self.record.change.settings
+        if saved is None or saved.coefficient is None or saved.reference_kl is None:
+            return None
+        if settings.target_kl is None or settings.horizon is None:
+            return saved.coefficient
+        return next_coefficient(
+            saved.coefficient,
+            saved.reference_kl,
+            settings.target_kl,
+            self.spec.rows,
+            settings.horizon,
+        )
 
     def _good_checkpoint(self, finding: Finding | None) -> int | None:
         """Return the step of the last whole checkpoint from before the trouble began.

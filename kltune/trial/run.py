@@ -7,7 +7,6 @@ from pathlib import Path
 
 from kltune.domain.attempts import (
     Again,
-    Attempt,
     AttemptEnding,
     Change,
     Over,
@@ -152,14 +151,7 @@ class _TrialRun:
             on_finding=self._on_finding,
             on_note=lambda text: self.observe(Note(f"{trial.name}: {text}")),
         )
-        try:
-            result = run.follow()
-        except KeyboardInterrupt:
-            interrupted = Attempt(record.change, AttemptEnding.INTERRUPTED)
-            seconds = time.time() - record.planned
-            save(directory.result, AttemptResult(interrupted, seconds, None))
-            self._decide("attempt-interrupted", attempt=record.number)
-            raise
+        result = run.follow()
         save(directory.result, result)
         ended = result.attempt
         self._decide(
@@ -170,6 +162,8 @@ class _TrialRun:
             exit_code=result.exit_code,
             finding=as_json(ended.finding) if ended.finding else None,
         )
+        if ended.ending is AttemptEnding.INTERRUPTED:
+            raise KeyboardInterrupt
         return result
 
     def _on_finding(self, finding: Finding) -> None:

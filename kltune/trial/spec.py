@@ -36,6 +36,7 @@ class TrialSpec:
         test_freq: steps between validations.
         validate_first: whether to validate before training.
         save_freq: steps between checkpoints; -1 for none.
+        rows: sequences of a step.
         profile: rules that judge the trial.
         limits: of its restarts and retries.
         cooldown: steps after a restart in which only non-finite values count.
@@ -54,6 +55,7 @@ class TrialSpec:
     test_freq: int
     validate_first: bool
     save_freq: int
+    rows: int
     profile: Profile
     limits: Limits
     cooldown: int
