@@ -122,6 +122,7 @@ class Watch(_Section):
     profile: str = "protocol"
     restarts: int = Field(3, ge=0)
     kl_coef_max: float = Field(1.0, gt=0)
+    cooldown: int = Field(5, ge=0)
     thresholds: dict[str, float] = {}
 
 

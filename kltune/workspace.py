@@ -6,7 +6,7 @@
       study.db                    Optuna's study
       decisions.jsonl             the decision journal
       calibration.json            the result
-      baseline/<trial>/           one directory a stage and trial
+      baseline/<trial>/           one directory a stage and trial; also train/<trial>/
         trial.json                what is run
         outcome.json              what it came to, once it has ended
         attempt-1/                one directory a verl process; nothing in it is shared

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import time
-import uuid
 from dataclasses import dataclass, replace
-from typing import Any
 
 from kltune import __version__
+from kltune.calibration.identity import identify
 from kltune.calibration.preflight import Setup
 from kltune.calibration.record import Calibration
+from kltune.calibration.specs import rules_of, trial_spec
 from kltune.domain.attempts import Limits
 from kltune.domain.events import Note, Observer
-from kltune.domain.profiles import PROFILES, ROBUST, SEARCH, Profile, profile
+from kltune.domain.profiles import ROBUST, SEARCH
 from kltune.domain.protocol import (
     Plan,
     Role,
@@ -22,19 +22,16 @@ from kltune.domain.protocol import (
     next_action,
 )
 from kltune.domain.protocol import Search as SearchAction
-from kltune.errors import LaunchError, SettingsError
+from kltune.errors import LaunchError
 from kltune.launchers import open_launcher
 from kltune.search import Search, SearchSpace, Seen
-from kltune.settings import differences
 from kltune.trial import TrialSpec, run_trial
 from kltune.trial.records import as_json, read_trial, save
 from kltune.trial.run import last_words
-from kltune.verl.command import held_fixed, logged_to
-from kltune.verl.compose import value_at
-from kltune.verl.keys import Key
+from kltune.verl.command import held_fixed
 from kltune.verl.overrides import bare
 from kltune.verl.secrets import redact_values
-from kltune.workspace import Workspace, read_json, write_json
+from kltune.workspace import Workspace
 
 STAGE = "baseline"
 
@@ -62,7 +59,7 @@ class Baseline:
             KeyboardInterrupt: passed on after the running trial was ended.
         """
         with self.workspace.locked():
-            owner = self._identify()
+            owner = identify(self.workspace, self.setup.settings)
             return self._run(owner)
 
     def plan(self) -> Plan:
@@ -81,29 +78,17 @@ class Baseline:
 
     def spec(self, trial: Trial) -> TrialSpec:
         """Return everything that a trial of this stage is run with."""
-        setup, content = self.setup, self.setup.settings.content
-        watch = content.watch
-        test_freq = release_value(setup, Key.TEST_FREQ)
-        return TrialSpec(
-            trial=trial,
-            command=tuple(content.verl.command),
-            base=content.verl.overrides,
-            env=content.verl.env,
-            loggers=tuple(logged_to(setup.config, content.verl.overrides, setup.release)),
-            verl=setup.verl,
-            release=setup.release,
-            steps=setup.steps,
-            nodes=content.cluster.nodes,
-            gpus_per_node=content.cluster.gpus_per_node,
-            test_freq=test_freq if test_freq and test_freq > 0 else setup.steps,
+        # In a search trial a critical finding ends the trial: the search itself moves the
+        # coefficient. A reference shows what the user's own settings do, so it runs on outside
+        # the band; a candidate that is far above it is stopped.
+        reference = trial.role in (Role.REFERENCE, Role.CONFIRM_REFERENCE)
+        return trial_spec(
+            self.setup,
+            trial,
+            rules_of(self.setup, (ROBUST if reference else SEARCH).name),
+            Limits(restarts=0),
+            steps=self.setup.steps,
             validate_first=trial.role is Role.REFERENCE,
-            save_freq=-1,
-            rows=setup.rows,
-            profile=self._profile(trial.role),
-            # In a search trial a critical finding ends the trial: the search itself moves the
-            # coefficient.
-            limits=Limits(restarts=0, kl_coef_max=watch.kl_coef_max),
-            cooldown=0,
         )
 
     def _run(self, owner: str) -> Calibration:
@@ -205,41 +190,6 @@ class Baseline:
     def _history(self) -> list[Trial]:
         return [read_trial(directory) for directory in self.workspace.trials(STAGE)]
 
-    def _profile(self, role: Role) -> Profile:
-        """Return the rules for a trial.
-
-        A reference is to show what the user's own settings do, so it runs on outside the band; a
-        candidate that is far above the band is stopped.
-        """
-        reference = role in (Role.REFERENCE, Role.CONFIRM_REFERENCE)
-        name = ROBUST.name if reference else SEARCH.name
-        wanted = {"band_high": self.setup.settings.band.high}
-        wanted |= self.setup.settings.content.watch.thresholds
-        known = PROFILES[name].thresholds
-        return profile(name, {k: v for k, v in wanted.items() if k in known})
-
-    def _identify(self) -> str:
-        """Return the workspace's id; make it on first use, and refuse one of other settings."""
-        identity = redact_values(self.setup.settings.identity())
-        found = read_json(self.workspace.identity)
-        if found is None:
-            owner = uuid.uuid4().hex[:12]
-            write_json(
-                self.workspace.identity,
-                {"id": owner, "kltune": __version__, "made_with": identity},
-            )
-            return owner
-        changed = differences(found["made_with"], identity)
-        if changed:
-            raise SettingsError(
-                [
-                    f"{self.workspace.path}: was made with other settings; name another "
-                    "--workspace, or start over with --fresh",
-                    *changed,
-                ]
-            )
-        return str(found["id"])
-
     def _conclude(self, verdict: Verdict, history: list[Trial]) -> Calibration:
         reference = next(t for t in history if t.role is Role.REFERENCE)
         if verdict.winner is None and reference.outcome and reference.outcome.summary.steps == 0:
@@ -294,11 +244,6 @@ class Baseline:
                 ]
             )
         )
-
-
-def release_value(setup: Setup, key: Key) -> Any:
-    """Return the value of one of verl's settings in the user's configuration."""
-    return value_at(setup.config, setup.release.path(key) or "")
 
 
 def _number(name: str) -> int:

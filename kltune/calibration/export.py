@@ -66,7 +66,7 @@ def _header(calibration: Calibration) -> list[str]:
     assert settings is not None
     where = "reward" if settings.placement is Placement.REWARD else "loss"
     return [
-        f"KL settings calibrated by kltune {calibration.kltune} on verl {calibration.verl}, {made}",
+        f"KL settings by kltune {calibration.kltune} for verl {calibration.verl}, {made}",
         f"{'Calibrated' if calibration.calibrated else 'NOT calibrated'}: {calibration.reason}",
         f"Settings: {settings.describe()} (penalty in the {where}), from {calibration.winner}",
         f"Reference: {calibration.reference.describe()}",

@@ -157,21 +157,23 @@ def _steps(
     search = settings.content.search
     if search.steps is not None:
         return search.steps, None
+    steps, fault = steps_of_epochs(search.epochs, config, release)
+    return steps, f"search.epochs: {fault}; give search.steps (--steps) instead" if fault else None
+
+
+def steps_of_epochs(
+    epochs: float, config: Mapping[str, Any], release: Release
+) -> tuple[int, str | None]:
+    """Return the training steps of so many epochs, or what keeps them from being known."""
     prompts = int(value_at(config, release.path(Key.TRAIN_BATCH_SIZE) or ""))
+    files = value_at(config, release.path(Key.TRAIN_FILES) or "")
     try:
-        rows = sum(_parquet_rows(n) for n in _names(value_at(config, "data.train_files")))
+        rows = sum(_parquet_rows(name) for name in _names(files))
     except (OSError, ValueError, ImportError) as error:
-        return 0, (
-            f"search.epochs: the length of the training data cannot be read ({error}); give "
-            "search.steps (--steps) instead"
-        )
-    per_epoch = rows // prompts
-    steps = round(per_epoch * search.epochs)
+        return 0, f"the length of the training data cannot be read ({error})"
+    steps = round(rows // prompts * epochs)
     if steps < 2:
-        return 0, (
-            f"search.epochs: {search.epochs:g} epochs of {rows} rows make {steps} steps of "
-            f"{prompts} prompts; a trial needs at least 2"
-        )
+        return 0, f"{epochs:g} epochs of {rows} rows make {steps} steps of {prompts} prompts"
     return steps, None
 
 

@@ -29,6 +29,7 @@ class Role(Enum):
     SEARCH = "search"
     CONFIRM_WINNER = "confirm-winner"
     CONFIRM_REFERENCE = "confirm-reference"
+    TRAINING = "training"
 
 
 @dataclass(frozen=True, slots=True)

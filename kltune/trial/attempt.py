@@ -62,7 +62,7 @@ class AttemptRun:
         verified = False
         interrupted = False
         critical: Finding | None = None
-        began = last_news = time.monotonic()
+        last_news = time.monotonic()
         try:
             while True:
                 status = self.launcher.status(self.record.handle)
@@ -87,12 +87,12 @@ class AttemptRun:
         console.close()
         metrics.close()
         if interrupted:
-            return self._end(AttemptEnding.INTERRUPTED, None, began)
+            return self._end(AttemptEnding.INTERRUPTED, None)
         if critical is not None:
-            return self._end(AttemptEnding.STOPPED, critical, began)
+            return self._end(AttemptEnding.STOPPED, critical)
         if status.state is JobState.SUCCEEDED and self._last_step is not None:
-            return self._end(AttemptEnding.COMPLETED, None, began, exit_code=0)
-        return self._crashed(status, console, began)
+            return self._end(AttemptEnding.COMPLETED, None, exit_code=0)
+        return self._crashed(status, console)
 
     def _read(self, metrics: JsonlReader, console: ConsoleReader) -> list[Step]:
         """Return new step records: from verl's file where it writes one, else from the console."""
@@ -154,20 +154,19 @@ class AttemptRun:
                 critical = finding
         return critical
 
-    def _crashed(self, status: JobStatus, console: ConsoleReader, began: float) -> AttemptResult:
+    def _crashed(self, status: JobStatus, console: ConsoleReader) -> AttemptResult:
         evidence = console.evidence
         # Exit 0 without a single step is no success either.
         code = -9 if status.state is JobState.LOST else status.exit_code or 1
         crash = evidence.crash(code)
         finding = crash_finding(crash, self._last_step) if crash is not None else None
         words = evidence.first_traceback or evidence.last_lines
-        return self._end(AttemptEnding.CRASHED, finding, began, status.exit_code, words[-40:])
+        return self._end(AttemptEnding.CRASHED, finding, status.exit_code, words[-40:])
 
     def _end(
         self,
         ending: AttemptEnding,
         finding: Finding | None,
-        began: float,
         exit_code: int | None = None,
         words: tuple[str, ...] = (),
     ) -> AttemptResult:
@@ -183,7 +182,17 @@ class AttemptRun:
             good_checkpoint=checkpoint,
             resume_coefficient=self._coefficient_after(checkpoint),
         )
-        return AttemptResult(attempt, time.monotonic() - began, exit_code, words)
+        return AttemptResult(attempt, self._seconds(ending), exit_code, words)
+
+    def _seconds(self, ending: AttemptEnding) -> float:
+        """Return the wall time from the plan to the end of the process.
+
+        A process may have ended long before anybody looked: then its last sign of life counts.
+        """
+        end = time.time()
+        if ending in (AttemptEnding.COMPLETED, AttemptEnding.CRASHED):
+            end = min(end, self.directory.console.stat().st_mtime)
+        return max(0.0, end - self.record.planned)
 
     @property
     def _last_step(self) -> int | None:

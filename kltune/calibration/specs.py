@@ -1,0 +1,62 @@
+"""From a checked configuration to everything that a trial is run with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from kltune.calibration.preflight import Setup
+from kltune.domain.attempts import Limits
+from kltune.domain.profiles import PROFILES, Profile, profile
+from kltune.domain.protocol import Trial
+from kltune.trial import TrialSpec
+from kltune.verl.command import logged_to
+from kltune.verl.compose import value_at
+from kltune.verl.keys import Key
+
+
+def trial_spec(
+    setup: Setup,
+    trial: Trial,
+    rules: Profile,
+    limits: Limits,
+    *,
+    steps: int,
+    validate_first: bool,
+    save_freq: int = -1,
+    cooldown: int = 0,
+) -> TrialSpec:
+    """Return the spec of a trial; see ``TrialSpec`` for the arguments."""
+    content = setup.settings.content
+    test_freq = verl_value(setup, Key.TEST_FREQ)
+    return TrialSpec(
+        trial=trial,
+        command=tuple(content.verl.command),
+        base=content.verl.overrides,
+        env=content.verl.env,
+        loggers=tuple(logged_to(setup.config, content.verl.overrides, setup.release)),
+        verl=setup.verl,
+        release=setup.release,
+        steps=steps,
+        nodes=content.cluster.nodes,
+        gpus_per_node=content.cluster.gpus_per_node,
+        test_freq=test_freq if test_freq and test_freq > 0 else steps,
+        validate_first=validate_first,
+        save_freq=save_freq,
+        rows=setup.rows,
+        profile=rules,
+        limits=limits,
+        cooldown=cooldown,
+    )
+
+
+def rules_of(setup: Setup, name: str) -> Profile:
+    """Return a profile with the band and the thresholds of the settings, as far as it has them."""
+    wanted = {"band_high": setup.settings.band.high}
+    wanted |= setup.settings.content.watch.thresholds
+    known = PROFILES[name].thresholds
+    return profile(name, {key: value for key, value in wanted.items() if key in known})
+
+
+def verl_value(setup: Setup, key: Key) -> Any:
+    """Return the value of one of verl's settings in the user's configuration."""
+    return value_at(setup.config, setup.release.path(key) or "")
