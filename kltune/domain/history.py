@@ -32,6 +32,7 @@ class History:
         previous: the training record before it.
         trained: training steps seen; validation before training does not count.
         seen: names of the numbers that were logged so far.
+        at_best: level of each number when the score was at its best.
     """
 
     setup: Setup = field(default_factory=Setup)
@@ -39,6 +40,7 @@ class History:
     previous: Step | None = None
     trained: int = 0
     seen: set[str] = field(default_factory=set)
+    at_best: dict[str, float] = field(default_factory=dict)
     _courses: defaultdict[str, Course] = field(default_factory=lambda: defaultdict(Course))
 
     def add(self, step: Step) -> None:
@@ -51,11 +53,26 @@ class History:
         if not step.names:
             return
         self.trained += 1
+        best = self._courses["score"].peak
         for number in NUMBERS:
             value = getattr(step, number)
             if value is not None:
                 self.seen.add(number)
                 self._courses[number].add(step.step, value)
+        peak = self._courses["score"].peak
+        if peak is not None and (best is None or peak > best):
+            levels = {number: course.level(3) for number, course in self._courses.items()}
+            self.at_best = {n: level for n, level in levels.items() if level is not None}
+
+    def base(self, number: str) -> float | None:
+        """Return the level of a number when the score was best: what a good run looks like here.
+
+        That is its start where the score has not risen, or is not logged.
+        """
+        score, course = self._courses["score"], self._courses[number]
+        if score.peak is None or score.start is None or score.peak <= score.start:
+            return course.start
+        return self.at_best.get(number, course.start)
 
     def __getitem__(self, number: str) -> Course:
         """Return the course of a number of the step record, empty if it was never logged."""

@@ -43,21 +43,20 @@ _ROBUST = {
     "kl_floor": Threshold(0.15, "nats per token; below it good runs that start at 0 climb fast"),
     "kl_far_growth": Threshold(3.0, "runs against a teacher start at 0.5 to 0.8 and stay there"),
     "kl_far": Threshold(0.6, "nats per token; good runs that start at 0 end at 0.35 or lower"),
-    "kl_excess": Threshold(2.0, "without a fallen score the evidence must be stronger"),
+    "kl_excess": Threshold(2.0, "factor; without a fallen score the evidence must be stronger"),
+    "kl_alone": Threshold(10.0, "factor; at 1.5 nats per token and more the text is another"),
     "update_kl": Threshold(0.1, "nats per token; 20 times the largest value in good runs, 0.006"),
     "negative_kl": Threshold(-0.01, "nats per token; the noise of k1 about 0 is smaller"),
     "score_steps": Threshold(3, "scores of one batch are noisy; three in a row are not chance"),
     "score_loss": Threshold(0.5, "half of the way from the worst score to the best level"),
-    "score_noise": Threshold(3.0, "standard deviations of one step's score"),
+    "score_noise": Threshold(4.0, "standard deviations of one step's score"),
     "score_noise_far": Threshold(8.0, "for scores without bounds, where half the way says little"),
     "score_scale": Threshold(0.05, "share of the range of scores; smaller falls do not matter"),
-    "length_fall": Threshold(0.5, "good runs on GSM8K end at 0.65 of their first length"),
-    "length_rise": Threshold(
-        3.0, "reasoning runs grow fivefold: a warning unless the score falls"
-    ),
-    "clip_ratio": Threshold(0.3, "a third of the answers cut; good runs reach 0.4 at most"),
-    "entropy_fall": Threshold(0.25, "good runs end at 0.35 to 0.5 of their first entropy"),
-    "entropy_rise": Threshold(3.0, "humps of 2.5 times the start pass"),
+    "length_fall": Threshold(0.6, "share; good runs on GSM8K end at 0.65 of their first length"),
+    "length_rise": Threshold(2.0, "factor; reasoning runs double in about 40 steps"),
+    "clip_ratio": Threshold(0.3, "share; a third of the answers cut; good runs reach 0.4 at most"),
+    "entropy_fall": Threshold(0.4, "share; good runs end at 0.35 to 0.5 of their first entropy"),
+    "entropy_rise": Threshold(2.0, "factor; humps of 2.5 times the start pass, with a good score"),
     "gradient_rise": Threshold(5.0, "three steps in a row; single spikes of 70 times occur"),
     "penalty_share": Threshold(1.0, "the penalty of an answer equals the whole range of scores"),
     "mismatch_kl": Threshold(0.1, "verl's documentation of rollout correction: alert above 0.1"),
@@ -67,6 +66,8 @@ _ROBUST = {
     "dead_steps": Threshold(5, "GRPO has single steps of equal rewards, not five in a row"),
     "dead_clip_ratio": Threshold(0.99, "every answer cut at the limit"),
     "flat_steps": Threshold(10, "scores printed with three decimals may repeat by chance"),
+    "dead_flat_steps": Threshold(20, "a batch of 256 finds a 1 % success every time"),
+    "dead_kl": Threshold(0.01, "nats per token; a policy that has not moved in 20 steps"),
     "inert_steps": Threshold(10, "an adaptive coefficient moves at every step unless KL = target"),
     "coefficient_growth": Threshold(10.0, "about 115 steps of +2 %, the usual largest change"),
     "coverage_steps": Threshold(2, "a reference KL is logged from the first step on"),
@@ -115,7 +116,8 @@ def profile(name: str, overrides: Mapping[str, float] | None = None) -> Profile:
 
     Args:
         name: a key of ``PROFILES``.
-        overrides: threshold by name.
+        overrides: threshold by name; one that only other profiles use is left out, so that the
+            same settings serve all of them.
 
     Raises:
         SettingsError: unknown profile or threshold, with near misses; a value that is no number.
@@ -125,12 +127,13 @@ def profile(name: str, overrides: Mapping[str, float] | None = None) -> Profile:
     chosen = PROFILES[name]
     faults = []
     thresholds = dict(chosen.thresholds)
+    known = {key: None for any_profile in PROFILES.values() for key in any_profile.thresholds}
     for key, value in (overrides or {}).items():
-        if key not in thresholds:
-            faults.append(f"profile {name} has no threshold {key!r}{_near(key, thresholds)}")
+        if key not in known:
+            faults.append(f"unknown threshold {key!r}{_near(key, known)}")
         elif isinstance(value, bool) or not isinstance(value, int | float) or math.isnan(value):
             faults.append(f"threshold {key}: must be a number, got {value!r}")
-        else:
+        elif key in thresholds:
             thresholds[key] = Threshold(float(value), "set by the user")
     if faults:
         raise SettingsError(faults)

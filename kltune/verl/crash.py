@@ -62,6 +62,9 @@ _HINTS = (
 # verl itself prints this at the end of good runs, when the data loader's workers are torn down.
 _HARMLESS = re.compile(r"DataLoader worker \(pid .*\) is killed by signal")
 
+#: The last line of a traceback says more than the first line that names the error.
+_RAISED = re.compile(r"(?:torch|builtins|RuntimeError|OSError)[\w.]*: ")
+
 _KEPT_LINES = 40
 _KEPT_TRACEBACK = 80
 _KEPT_CHARACTERS = 500
@@ -123,7 +126,7 @@ class LogEvidence:
         if _HARMLESS.search(text):
             return
         for cause, pattern in _SIGNS.items():
-            if cause not in self._signs and pattern.search(text):
+            if pattern.search(text) and (cause not in self._signs or _RAISED.match(text)):
                 self._signs[cause] = text
         if text.startswith("Traceback (most recent") and not self._traceback:
             self._traceback_open = True

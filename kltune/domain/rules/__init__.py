@@ -18,6 +18,7 @@ from kltune.domain.rules.mismatch import ROLLOUT_MISMATCH
 from kltune.domain.rules.non_finite import NON_FINITE
 from kltune.domain.rules.penalty import PENALTY_DOMINATES
 from kltune.domain.rules.protocol import KL_VARIANCE, MAX_KL, REWARD_SPIKE
+from kltune.domain.rules.truncation import TRUNCATION
 
 #: The protocol's table; its fourth row, the crash, is read from the log and not from the metrics.
 PROTOCOL_RULES = (MAX_KL, KL_VARIANCE, REWARD_SPIKE)
@@ -36,6 +37,7 @@ ROBUST_RULES = (
     PENALTY_DOMINATES,
     ROLLOUT_MISMATCH,
     DEAD_RUN,
+    TRUNCATION,
     NEGATIVE_KL,
     INERT_CONTROLLER,
     COEFFICIENT_RUNAWAY,

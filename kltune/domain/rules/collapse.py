@@ -1,7 +1,7 @@
 """Answers, entropy or score fall apart, whether or not the run logs a reference KL.
 
-Each rule warns when its own number has left the range of the run's start, and is critical when
-the score has fallen as well.
+Each rule warns when its own number has left the level that it had at the best score, and is
+critical when the score has fallen as well.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from kltune.domain.rules.departures import (
     entropy_fallen,
     entropy_risen,
     gradient_risen,
-    kl_risen,
+    kl_above_best,
     length_fallen,
     length_risen,
     score_fallen,
@@ -45,7 +45,7 @@ def _score_collapse(run: History, limits: Limits) -> Alarm | None:
     score = score_fallen(run, limits) if run.has("score") else None
     if score is None:
         return None
-    for question in (kl_risen, length_fallen, length_risen, entropy_fallen, entropy_risen,
+    for question in (kl_above_best, length_fallen, length_risen, entropy_fallen, entropy_risen,
                      gradient_risen):  # fmt: skip
         if (other := question(run, limits)) is not None:
             return critical("score", score.value, score.bound, f"{score.text}; {other.text}")
@@ -70,7 +70,10 @@ LENGTH_COLLAPSE = Rule(
     id="length-collapse",
     watches="response length, with the score",
     why="A collapsing policy ends its answers at once. Good runs grow terse too, and gain score.",
-    fires="median of three steps under `length_fall` of the start; critical with a fallen score",
+    fires=(
+        "median of three steps under `length_fall` of the level at the best score; critical with "
+        "a fallen score"
+    ),
     kind=Kind.COLLAPSE,
     action=Action.STOP,
     check=_joined_with_score(length_fallen, "response_length"),
@@ -81,8 +84,8 @@ LENGTH_BLOW_UP = Rule(
     watches="response length and the share of answers cut at the limit, with the score",
     why="An answer cut at the limit scores nothing. Reasoning runs grow fivefold, and gain score.",
     fires=(
-        "median of three steps over `length_rise` times the start, or `clip_ratio` of the answers "
-        "cut; critical with a fallen score"
+        "median of three steps over `length_rise` times the level at the best score, or "
+        "`clip_ratio` of the answers cut; critical with a fallen score"
     ),
     kind=Kind.COLLAPSE,
     action=Action.STOP,
@@ -93,7 +96,10 @@ ENTROPY_COLLAPSE = Rule(
     id="entropy-collapse",
     watches="entropy, with the score",
     why="A policy without entropy explores nothing. It falls slowly in good runs too.",
-    fires="median of three steps under `entropy_fall` of the start; critical with a fallen score",
+    fires=(
+        "median of three steps under `entropy_fall` of the level at the best score; critical with "
+        "a fallen score"
+    ),
     kind=Kind.COLLAPSE,
     action=Action.STOP,
     check=_joined_with_score(entropy_fallen, "entropy"),
@@ -103,7 +109,10 @@ ENTROPY_BLOW_UP = Rule(
     id="entropy-blow-up",
     watches="entropy, with the score",
     why="A policy that turns to noise writes mixed languages and symbols. Humps that pass occur.",
-    fires="median of three steps over `entropy_rise` times start; critical with a fallen score",
+    fires=(
+        "median of three steps over `entropy_rise` times the level at the best score; critical "
+        "with a fallen score"
+    ),
     kind=Kind.COLLAPSE,
     action=Action.STOP,
     check=_joined_with_score(entropy_risen, "entropy"),

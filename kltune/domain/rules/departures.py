@@ -2,7 +2,8 @@
 
 A single series misleads: answers shrink, entropy falls and the reference KL climbs in good runs
 too. What no good run shows is one of them together with a score that falls for good. So each
-question here is about one number, and the rules join two answers before they call it critical.
+question here is about one number, compared with what it was when the score was at its best, and
+the rules join two answers before they call it critical.
 """
 
 from __future__ import annotations
@@ -68,53 +69,60 @@ def score_rising(run: History, limits: Limits) -> bool:
     return now - start > limits["score_noise"] * noise and score_fallen(run, limits) is None
 
 
-def kl_risen(run: History, limits: Limits) -> Departure | None:
-    """Whether the reference KL has left its course upward, for several steps.
+def kl_rising(run: History, limits: Limits) -> Departure | None:
+    """Whether the reference KL runs away: fast, a multiple of what it was some steps ago, or far.
 
-    Either fast (a multiple of what it was some steps ago) or far (a multiple of its start, and
-    above what good runs reach). A KL that starts at 0 climbs by design; the floor is for those.
+    A KL that starts at 0 climbs by design; ``kl_floor`` and ``kl_far`` are for those.
     """
     course = run["reference_kl"]
-    recent = course.last(3)
-    start = course.start
-    if not recent or start is None:
+    now, start, earlier = course.level(3), course.start, course.earlier(5, 20)
+    if now is None or start is None:
         return None
-    now = sorted(recent)[1]
-    earlier = course.earlier(5, 20)
     before = max(start, earlier) if earlier is not None else start
     fast = max(limits["kl_growth"] * before, limits["kl_floor"])
     far = max(limits["kl_far_growth"] * start, limits["kl_far"])
-    bound = min(fast, far)
+    if now <= min(fast, far):
+        return None
+    text = f"reference KL rose from {before:.3g} to {now:.3g} nats/token"
+    return Departure("reference_kl", now, min(fast, far), text)
+
+
+def kl_above_best(run: History, limits: Limits) -> Departure | None:
+    """Whether the reference KL is a multiple of what it was when the score was best."""
+    base, now = run.base("reference_kl"), run["reference_kl"].level(3)
+    if base is None or now is None:
+        return None
+    bound = max(limits["kl_growth"] * base, limits["kl_floor"])
     if now <= bound:
         return None
-    return Departure(
-        "reference_kl", now, bound, f"reference KL rose from {before:.3g} to {now:.3g} nats/token"
-    )
+    text = f"reference KL rose from {base:.3g} at the best score to {now:.3g} nats/token"
+    return Departure("reference_kl", now, bound, text)
 
 
 def length_fallen(run: History, limits: Limits) -> Departure | None:
-    """Whether answers have become much shorter than at the start of the run."""
-    return _below_start(run, "response_length", limits["length_fall"], "length fell", "tokens")
+    """Whether answers have become much shorter than they were when the score was best."""
+    return _fallen(run, "response_length", limits["length_fall"], "length", "tokens")
 
 
 def length_risen(run: History, limits: Limits) -> Departure | None:
-    """Whether answers have become much longer than at the start, or run into the limit."""
-    clipped = run["clip_ratio"]
-    start, now = clipped.start, clipped.level(3)
-    if start is not None and now is not None and now >= max(limits["clip_ratio"], start + 0.3):
-        text = f"{now:.0%} of the answers are cut at the length limit"
-        return Departure("clip_ratio", now, limits["clip_ratio"], text)
-    return _above_start(run, "response_length", limits["length_rise"], "length rose", "tokens")
+    """Whether answers have become much longer, or a large part of them now hits the limit."""
+    base, now = run.base("clip_ratio"), run["clip_ratio"].level(3)
+    if base is not None and now is not None:
+        bound = max(limits["clip_ratio"], 2 * base)
+        if now >= bound:
+            text = f"{now:.0%} of the answers are cut at the length limit, {base:.0%} before"
+            return Departure("clip_ratio", now, bound, text)
+    return _risen(run, "response_length", limits["length_rise"], "length", "tokens")
 
 
 def entropy_fallen(run: History, limits: Limits) -> Departure | None:
-    """Whether the entropy is a small part of what it was at the start."""
-    return _below_start(run, "entropy", limits["entropy_fall"], "entropy fell", "nats/token")
+    """Whether the entropy is a small part of what it was when the score was best."""
+    return _fallen(run, "entropy", limits["entropy_fall"], "entropy", "nats/token")
 
 
 def entropy_risen(run: History, limits: Limits) -> Departure | None:
-    """Whether the entropy is a multiple of what it was at the start."""
-    return _above_start(run, "entropy", limits["entropy_rise"], "entropy rose", "nats/token")
+    """Whether the entropy is a multiple of what it was when the score was best."""
+    return _risen(run, "entropy", limits["entropy_rise"], "entropy", "nats/token")
 
 
 def gradient_risen(run: History, limits: Limits) -> Departure | None:
@@ -131,24 +139,30 @@ def gradient_risen(run: History, limits: Limits) -> Departure | None:
     return Departure("grad_norm", now, bound, text)
 
 
-def _below_start(
-    run: History, number: str, share: float, verb: str, unit: str
-) -> Departure | None:
-    course = run[number]
-    start, now = course.start, course.level(3)
-    if start is None or now is None or start <= 0 or now > share * start:
-        return None
-    return Departure(number, now, share * start, f"{verb} from {start:.4g} to {now:.4g} {unit}")
+def mismatched(run: History, limits: Limits) -> Departure | None:
+    """Whether the rollout engine has sampled from another policy than the trained one."""
+    for number, unit in (("mismatch_kl", "nats/token"), ("mismatch_prob", "mean difference")):
+        recent = [abs(value) for value in run[number].last(3)]
+        if run.has(number) and recent and min(recent) >= limits[number]:
+            text = f"rollout engine and trained policy differ by {recent[-1]:.3g} ({unit})"
+            return Departure(number, recent[-1], limits[number], text)
+    return None
 
 
-def _above_start(
-    run: History, number: str, factor: float, verb: str, unit: str
-) -> Departure | None:
-    course = run[number]
-    start, now = course.start, course.level(3)
-    if start is None or now is None or start <= 0 or now < factor * start:
+def _fallen(run: History, number: str, share: float, noun: str, unit: str) -> Departure | None:
+    base, now = run.base(number), run[number].level(3)
+    if base is None or now is None or base <= 0 or now > share * base:
         return None
-    return Departure(number, now, factor * start, f"{verb} from {start:.4g} to {now:.4g} {unit}")
+    return Departure(number, now, share * base, f"{noun} fell from {base:.4g} to {now:.4g} {unit}")
+
+
+def _risen(run: History, number: str, factor: float, noun: str, unit: str) -> Departure | None:
+    base, now = run.base(number), run[number].level(3)
+    if base is None or now is None or base <= 0 or now < factor * base:
+        return None
+    return Departure(
+        number, now, factor * base, f"{noun} rose from {base:.4g} to {now:.4g} {unit}"
+    )
 
 
 def _best_score(run: History) -> float | None:

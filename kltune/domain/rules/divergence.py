@@ -9,9 +9,11 @@ from kltune.domain.rules.departures import (
     entropy_fallen,
     entropy_risen,
     gradient_risen,
-    kl_risen,
+    kl_above_best,
+    kl_rising,
     length_fallen,
     length_risen,
+    mismatched,
     score_fallen,
     score_rising,
 )
@@ -20,18 +22,20 @@ _OTHERS = (length_fallen, length_risen, entropy_fallen, entropy_risen, gradient_
 
 
 def _kl_divergence(run: History, limits: Limits) -> Alarm | None:
-    risen = kl_risen(run, limits) if run.has("reference_kl") else None
+    if not run.has("reference_kl") or mismatched(run, limits) is not None:
+        return None
+    risen = kl_rising(run, limits)
+    score = score_fallen(run, limits)
+    if score is not None and (above := risen or kl_above_best(run, limits)) is not None:
+        return critical(above.number, above.value, above.bound, f"{above.text}; {score.text}")
     if risen is None:
         return None
-    score = score_fallen(run, limits)
-    if score is not None:
-        return critical(risen.number, risen.value, risen.bound, f"{risen.text}; {score.text}")
-    excess = risen.value >= limits["kl_excess"] * risen.bound
-    if excess and not score_rising(run, limits):
-        for question in _OTHERS:
-            if (other := question(run, limits)) is not None:
-                text = f"{risen.text}; {other.text}; the score does not rise"
-                return critical(risen.number, risen.value, risen.bound, text)
+    excess = risen.value / risen.bound
+    if excess >= limits["kl_excess"] and not score_rising(run, limits):
+        others = [found.text for ask in _OTHERS if (found := ask(run, limits)) is not None]
+        if others or excess >= limits["kl_alone"]:
+            text = "; ".join((risen.text, *others[:1], "the score does not rise"))
+            return critical(risen.number, risen.value, risen.bound, text)
     return warning(risen.number, risen.value, risen.bound, risen.text)
 
 
@@ -67,8 +71,10 @@ KL_DIVERGENCE = Rule(
     fires=(
         "median of three steps above `kl_growth` times its level 5 to 20 steps before and above "
         "`kl_floor`, or above `kl_far_growth` times its start and above `kl_far`; critical when "
-        "the score has fallen too, or when KL is `kl_excess` times beyond that bound and length, "
-        "entropy or gradient norm has left its range while the score does not rise"
+        "the score has fallen too (then `kl_growth` times the KL at the best score is enough), or "
+        "when KL is `kl_excess` times beyond that bound and length, entropy or gradient norm has "
+        "left its range while the score does not rise, or `kl_alone` times; quiet while rollout "
+        "engine and trained policy differ, which is `rollout-mismatch`"
     ),
     kind=Kind.DIVERGENCE,
     action=Action.RAISE_COEFFICIENT,
