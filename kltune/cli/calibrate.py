@@ -126,7 +126,9 @@ def _calibrate(
     workspace = Workspace(path)
     if fresh:
         start_over(workspace)
-    with Live(out, setup) as live:
+    search = setup.settings.content.search
+    runs = 1 + search.trials + 2 * search.confirmations
+    with Live(out, "baseline", setup.settings.band, runs) as live:
         calibration = Baseline(setup, workspace, live).run()
     out.result(as_json(calibration), lambda console: show_calibration(console, calibration))
     return calibration

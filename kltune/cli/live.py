@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from math import isfinite
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
@@ -18,27 +19,34 @@ from kltune.domain.events import (
 )
 from kltune.domain.findings import Severity
 from kltune.domain.outcome import Band
-from kltune.domain.protocol import Role, Trial
+from kltune.domain.protocol import Trial
 from kltune.domain.steps import Step
 
 if TYPE_CHECKING:
-    from kltune.calibration import Setup
     from kltune.cli.output import Output
 
 _BARS = "▁▂▃▄▅▆▇█"
 _LINES_A_TRIAL = 6
+_WIDTH = 60
 
 
 class Live:
-    """An observer of events; a context manager, since a live view must be ended."""
+    """An observer of events; a context manager, since a live view must be ended.
 
-    def __init__(self, out: Output, setup: Setup):
+    Args:
+        out: where to show it.
+        stage: what is running, for the headline.
+        band: wanted average reference KL, nats per token.
+        runs: number of trials that are expected.
+    """
+
+    def __init__(self, out: Output, stage: str, band: Band, runs: int):
         self._out = out
         self._console = out.stderr
-        self._band = setup.settings.band
-        self._planned = setup.steps
-        self._runs = 1 + setup.settings.content.search.trials
-        self._runs += 2 * setup.settings.content.search.confirmations
+        self._stage = stage
+        self._band = band
+        self._planned = 0
+        self._runs = runs
         self._began = time.monotonic()
         self._trial: Trial | None = None
         self._attempt = ""
@@ -82,7 +90,7 @@ class Live:
                     self._line(f"  attempt {number}: {reason}")
                 self._line(f"  log: {console}")
             case StepSeen(_, step):
-                self._steps.append(step)
+                self._steps = [*self._steps[-_WIDTH:], step]
                 if self._is_worth_a_line(step):
                     self._line(f"  {_numbers(step, self._planned)}")
             case FindingSeen(_, finding):
@@ -113,7 +121,7 @@ class Live:
         from rich.text import Text
 
         elapsed = time.monotonic() - self._began
-        head = Text(f"kltune baseline   {len(self._rows)} of {self._runs} trials   ", "bold")
+        head = Text(f"kltune {self._stage}   {len(self._rows)} of {self._runs} trials   ", "bold")
         head.append(f"{_clock(elapsed)} gone{self._left()}", "default")
         parts: list[Any] = [head]
         if self._rows:
@@ -138,8 +146,8 @@ class Live:
         return Group(*parts)
 
     def _spark(self) -> str:
-        kls = [s.reference_kl for s in self._steps if s.reference_kl is not None][-60:]
-        return f"KL {sparkline(kls, self._band)}  band {self._band}"
+        kls = [s.reference_kl for s in self._steps if s.reference_kl is not None]
+        return f"KL {sparkline(kls, top=2 * self._band.high)}  band {self._band}"
 
     def _left(self) -> str:
         if not self._taken:
@@ -186,11 +194,6 @@ def row_of(trial: Trial, outcome: Any, band: Band) -> tuple[str, ...]:
     )
 
 
-def is_reference(trial: Trial) -> bool:
-    """Whether a trial trains with the user's own settings."""
-    return trial.role in (Role.REFERENCE, Role.CONFIRM_REFERENCE)
-
-
 def summary_line(summary: Any) -> str:
     """Return the numbers of a trial in one line."""
     parts = [f"{summary.steps} steps"]
@@ -209,16 +212,21 @@ def summary_line(summary: Any) -> str:
     return ", ".join(parts)
 
 
-def sparkline(values: list[float], band: Band) -> str:
-    """Return a curve in one line, scaled so that the band's upper end is at half height."""
-    top = max([2 * band.high, *(v for v in values if v == v)], default=1.0)
-    return "".join(_bar(v, top) for v in values)
+def sparkline(values: list[float], top: float | None = None) -> str:
+    """Return a curve in one line; what is not finite is a question mark.
 
-
-def _bar(value: float, top: float) -> str:
-    if value != value:
-        return "?"
-    return _BARS[max(0, min(len(_BARS) - 1, int(value / top * len(_BARS))))]
+    Args:
+        values: its points.
+        top: a value that is at full height at the most; None scales from least to greatest.
+    """
+    finite = [v for v in values if isfinite(v)]
+    low = min(finite, default=0.0) if top is None else 0.0
+    high = max([*finite, low if top is None else top])
+    step = (high - low) / len(_BARS) or 1.0
+    last = len(_BARS) - 1
+    return "".join(
+        _BARS[max(0, min(last, int((v - low) / step)))] if isfinite(v) else "?" for v in values
+    )
 
 
 def _numbers(step: Step, planned: int) -> str:

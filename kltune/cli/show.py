@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from kltune.cli.live import ROW_NAMES, row_of
+from kltune.cli.live import ROW_NAMES, row_of, sparkline, summary_line
+from kltune.domain.steps import values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -15,8 +16,11 @@ if TYPE_CHECKING:
     from kltune.calibration.health import Check
     from kltune.calibration.preview import Preview
     from kltune.calibration.status import Status
-    from kltune.domain.outcome import Band
+    from kltune.domain.findings import Finding
+    from kltune.domain.outcome import Band, Outcome
     from kltune.domain.protocol import Trial
+    from kltune.domain.steps import Step
+    from kltune.monitor import Watched
 
 
 def show_trials(console: Console, trials: Sequence[Trial], band: Band) -> None:
@@ -50,6 +54,13 @@ def show_calibration(console: Console, calibration: Calibration) -> None:
     console.print(f"cost: {len(calibration.trials)} trials, {cost}")
 
 
+def show_outcome(console: Console, outcome: Outcome) -> None:
+    """Print how a single training ended."""
+    console.print(summary_line(outcome.summary))
+    why = f": {outcome.reason}" if outcome.reason else ""
+    console.print(f"{outcome.ending.value} after {outcome.attempts} attempt(s){why}", style="bold")
+
+
 def show_status(console: Console, status: Status) -> None:
     """Print trials, spending, and the story so far."""
     show_trials(console, status.trials, status.band)
@@ -80,3 +91,90 @@ def show_health(console: Console, checks: Sequence[Check]) -> None:
         console.print(f"{signs[check.health.value]}  {check.name}: {check.found}", soft_wrap=True)
         if check.remedy:
             console.print(f"      {check.remedy}", soft_wrap=True)
+
+
+def finding_line(finding: Finding) -> str:
+    """Return a finding in one line."""
+    where = "" if finding.step is None else f"step {finding.step}  "
+    action = "" if finding.action.value == "none" else f"  -> {finding.action.value}"
+    return f"{finding.severity.value:8}  {where}{finding.rule}: {finding.message}{action}"
+
+
+#: What is drawn of a run, with a title each.
+CURVES = {
+    "reference_kl": "reference KL",
+    "coefficient": "coefficient",
+    "score": "score",
+    "response_length": "length",
+    "entropy": "entropy",
+    "grad_norm": "grad norm",
+    "mismatch_kl": "rollout KL",
+}
+
+_WIDTH = 64
+
+
+def curves(steps: Sequence[Step]) -> list[str]:
+    """Return one line for each number that a run logs: its title, its course, first and last."""
+    lines = []
+    for name, title in CURVES.items():
+        found = [value for _, value in values(steps, name)]
+        if found:
+            ends = f"{found[0]:.4g} .. {found[-1]:.4g}"
+            lines.append(f"{title:>13}  {sparkline(_thinned(found))}  {ends}")
+    if steps:
+        lines.append(f"{'steps':>13}  {steps[0].step} .. {steps[-1].step}")
+    return lines
+
+
+def _thinned(numbers: list[float]) -> list[float]:
+    """Return at most ``_WIDTH`` of the numbers; of each stretch the one farthest from its mean."""
+    if len(numbers) <= _WIDTH:
+        return numbers
+    kept = []
+    for column in range(_WIDTH):
+        start, end = column * len(numbers) // _WIDTH, (column + 1) * len(numbers) // _WIDTH
+        stretch = numbers[start:end]
+        mean = sum(stretch) / len(stretch)
+        bad = [v for v in stretch if v != v]
+        kept.append(bad[0] if bad else max(stretch, key=lambda v: abs(v - mean)))
+    return kept
+
+
+def show_watched(console: Console, runs: Sequence[Watched], profile: str) -> None:
+    """Print a table of runs with every profile's verdict, then curves and findings of each."""
+    from rich.table import Table
+
+    profiles = list(runs[0].replay.findings)
+    table = Table(box=None, pad_edge=False)
+    for title in ("source", "format", "steps", "KL mean", "max", "last", *profiles):
+        table.add_column(title, overflow="fold")
+    for run in runs:
+        record: Any = run.record()
+        kl = [record["kl"][key] for key in ("mean", "max", "last")]
+        table.add_row(
+            run.source,
+            run.format,
+            str(record["steps"]),
+            *("" if value is None else f"{value:.4g}" for value in kl),
+            *(_verdict(run, name) for name in profiles),
+        )
+    console.print(table)
+    for run in runs:
+        console.print(f"\n{run.source}", style="bold", soft_wrap=True)
+        for line in curves(list(run.recent)):
+            console.print(line, soft_wrap=True)
+        for name in profiles:
+            for finding in run.replay.findings[name]:
+                mark = "*" if name == profile else " "
+                console.print(f"{mark} {name:9} {finding_line(finding)}", soft_wrap=True)
+
+
+def _verdict(run: Watched, profile: str) -> str:
+    from kltune.domain.findings import Severity
+
+    first = next(
+        (f for f in run.replay.findings[profile] if f.severity is Severity.CRITICAL), None
+    )
+    when = f" (step {first.step})" if first is not None and first.step is not None else ""
+    return run.replay.verdict(profile).value + when

@@ -92,6 +92,13 @@ class Replay:
             self.findings[name].extend(found)
         return fired
 
+    def idle(self, seconds: float) -> dict[str, list[Finding]]:
+        """Return what fires when no record has come for so many seconds, by profile."""
+        fired = {name: judge.idle(seconds) for name, judge in self._judges.items()}
+        for name, found in fired.items():
+            self.findings[name].extend(found)
+        return fired
+
     def crashed(self, crash: Crash) -> None:
         """Add the crash that ended the run to the findings of every profile."""
         finding = crash_finding(crash, max(self._steps, default=None))

@@ -16,7 +16,7 @@ from kltune.domain.judgement import Judge
 from kltune.domain.kl import next_coefficient
 from kltune.domain.steps import Step
 from kltune.launchers.base import JobState, JobStatus, Launcher
-from kltune.readers.base import Reader
+from kltune.readers import drain
 from kltune.readers.console import ConsoleReader
 from kltune.readers.jsonl import JsonlReader
 from kltune.trial.records import AttemptRecord, AttemptResult
@@ -96,8 +96,8 @@ class AttemptRun:
 
     def _read(self, metrics: JsonlReader, console: ConsoleReader) -> list[Step]:
         """Return new step records: from verl's file where it writes one, else from the console."""
-        from_console = drain(console)
-        from_file = drain(metrics)
+        from_console = list(drain(console, writer_ended=False))
+        from_file = list(drain(metrics, writer_ended=False))
         fresh = from_file if from_file or self.directory.metrics.exists() else from_console
         for step in fresh:
             # A run of days must not keep a hundred numbers of each of its steps.
@@ -248,11 +248,3 @@ class AttemptRun:
         # A checkpoint of step N is made after update N, whose KL is logged at step N + 1.
         good = [n for n in saved if n <= whole and n + 1 < limit]
         return good[-1] if good else self.record.change.resume_step
-
-
-def drain(reader: Reader) -> list[Step]:
-    """Return everything that a reader has to give now."""
-    found: list[Step] = []
-    while fresh := reader.poll():
-        found.extend(fresh)
-    return found

@@ -25,9 +25,10 @@ from kltune.domain.findings import Finding, Severity
 from kltune.domain.outcome import Ending, Outcome, summarize
 from kltune.domain.steps import Step
 from kltune.launchers.base import JobState, Launcher
+from kltune.readers import drain
 from kltune.readers.console import ConsoleReader
 from kltune.readers.jsonl import JsonlReader
-from kltune.trial.attempt import AttemptRun, drain
+from kltune.trial.attempt import AttemptRun
 from kltune.trial.records import AttemptRecord, AttemptResult, TrialRecord, as_json, read, save
 from kltune.trial.spec import TrialSpec
 from kltune.workspace import AttemptDir, TrialDir, Workspace
@@ -221,7 +222,7 @@ def _read_all(attempt: AttemptDir) -> list[Step]:
         if Path(path).exists():
             reader = kind(str(path))
             try:
-                found = drain(reader)
+                found = list(drain(reader))
             finally:
                 reader.close()
             if found:
