@@ -11,11 +11,15 @@ from collections.abc import Callable, Sequence
 def seconds_of(argv: Sequence[str], **options: object) -> float:
     """Return the wall time of one command, seconds."""
     began = time.perf_counter()
-    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options)
+    subprocess.run(
+        argv, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, **options
+    )
     return time.perf_counter() - began
 
 
-def paired(first: Callable[[], float], second: Callable[[], float], runs: int) -> dict[str, object]:
+def paired(
+    first: Callable[[], float], second: Callable[[], float], runs: int
+) -> dict[str, object]:
     """Return medians of both, and of the ratio first/second of each pair."""
     pairs = []
     for number in range(runs):

@@ -68,7 +68,11 @@ result: dict[str, object] = {
 }
 # A run that was stopped has no validation score: its last training score stands for it.
 scores = {
-    arm: [r["validation"] if r["validation"] is not None else r["score"] for r in rows if r["arm"] == arm]
+    arm: [
+        r["validation"] if r["validation"] is not None else r["score"]
+        for r in rows
+        if r["arm"] == arm
+    ]
     for arm in arms
 }
 for arm, values in scores.items():
@@ -77,7 +81,9 @@ differences = [b - a for a, b in zip(scores["reference"], scores["calibrated"], 
 result["difference"] = {
     "mean": round(float(numpy.mean(differences)), 4),
     "interval_95": interval(differences),
-    "paired_t_p": round(float(stats.ttest_rel(scores["calibrated"], scores["reference"]).pvalue), 5),
+    "paired_t_p": round(
+        float(stats.ttest_rel(scores["calibrated"], scores["reference"]).pvalue), 5
+    ),
 }
 print(json.dumps(result, indent=2))
 Path(__file__).with_name("result.json").write_text(json.dumps(result, indent=2) + "\n")
