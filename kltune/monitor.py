@@ -6,11 +6,13 @@ import time
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from kltune.domain.findings import Finding, Severity
 from kltune.domain.profiles import Profile
 from kltune.domain.steps import Step
 from kltune.domain.verdict import Replay
+from kltune.errors import MetricsError
 from kltune.readers import Reader, drain, open_reader
 from kltune.readers.console import ConsoleReader
 
@@ -57,8 +59,11 @@ def replay(source: str, form: str | None, profiles: tuple[Profile, ...]) -> Watc
     """Judge a finished run.
 
     Raises:
-        MetricsError: the source cannot be read, or no format fits.
+        MetricsError: the source is not there or cannot be read, or no format fits.
     """
+    is_path = source != "-" and ":" not in source.partition("/")[0]
+    if is_path and not (Path(source).exists() or Path(source.partition("#")[0]).exists()):
+        raise MetricsError(f"{source}: there is no such file or directory")
     reader = open_reader(source, form)
     watched = Watched(source, reader.format, Replay(profiles))
     try:
