@@ -69,6 +69,8 @@ class RecordLog:
     def _assemble(self, kind: int, data: bytes) -> list[bytes]:
         if kind in (_FULL, _FIRST):
             self._parts = []
+        elif not self._parts:
+            return []  # the start of this record was in a damaged block
         self._parts.append(data)
         if kind not in (_FULL, _LAST):
             return []
