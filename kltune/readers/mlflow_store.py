@@ -123,6 +123,8 @@ def _client(source: str) -> Any:
     else:
         uri = source
     try:
-        return MlflowClient(tracking_uri=uri)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            return MlflowClient(tracking_uri=uri)
     except Exception as error:
         raise MetricsError(f"{source}: MLflow cannot open it: {error}") from error

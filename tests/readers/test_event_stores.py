@@ -118,6 +118,7 @@ def test_any_bytes_are_a_log_or_refused(data: bytes) -> None:
     RecordLog().feed(b":W&B\xe1\xbe\0" + data)
 
 
+@pytest.mark.filterwarnings("ignore:.*deprecated")  # MLflow's own, of SQLAlchemy 2.1
 def test_several_runs_of_mlflow_are_named(tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
     path = write_mlflow(tmp_path / "store.db", ONE)

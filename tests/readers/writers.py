@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import struct
+import warnings
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -99,11 +100,13 @@ def write_mlflow(path: Path, records: Iterable[Record]) -> Path:
     from mlflow.entities import Metric
     from mlflow.tracking import MlflowClient
 
-    client = MlflowClient(tracking_uri=f"sqlite:///{path}")
-    run = client.create_run(client.create_experiment("runs")).info.run_id
-    for step, data in records:
-        metrics = [Metric(n.replace("@", "_at_"), v, 0, step) for n, v in data.items()]
-        client.log_batch(run, metrics=metrics)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # MLflow's own, of the SQLAlchemy that it finds
+        client = MlflowClient(tracking_uri=f"sqlite:///{path}")
+        run = client.create_run(client.create_experiment("runs")).info.run_id
+        for step, data in records:
+            metrics = [Metric(n.replace("@", "_at_"), v, 0, step) for n, v in data.items()]
+            client.log_batch(run, metrics=metrics)
     return path
 
 

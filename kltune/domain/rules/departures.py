@@ -52,7 +52,7 @@ def score_fallen(run: History, limits: Limits) -> Departure | None:
         limits["score_scale"] * scale,
     )
     # Without bounds the floor is an outlier's score; a drop far beyond the noise tells as much.
-    plain = max(limits["score_noise_far"] * noise, 2 * limits["score_scale"] * scale)
+    plain = max(limits["score_noise_far"] * noise, limits["score_scale"] * scale)
     drop = best - now
     bound = best - (min(half, plain) if noise else half)
     if drop <= 0 or now > bound:
@@ -173,9 +173,14 @@ def _best_score(run: History) -> float | None:
 
 
 def _score_floor(run: History) -> float:
-    """The lowest score that an answer can get, as far as the run has shown."""
-    lowest = [run[n].lowest for n in ("score_min", "score") if run[n].lowest is not None]
-    return min((v for v in lowest if v is not None), default=0.0)
+    """The lowest score that an answer can get, as far as the run has shown.
+
+    A run that logs means only is taken for one that scores from 0, or from -1 up.
+    """
+    if (shown := run["score_min"].lowest) is not None:
+        return shown
+    mean = run["score"].lowest or 0.0
+    return min(mean, 0.0 if mean >= 0 else -1.0)
 
 
 def _score_scale(run: History, best: float, floor: float) -> float:
