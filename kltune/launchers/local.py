@@ -2,8 +2,9 @@
 
 A job outlives the kltune that started it. Its directory tells the next one everything: ``pid``
 while it runs, ``exit_code`` once it has ended. A process belongs to a job if it carries the job's
-token in its environment, which every child inherits; Ray's daemons, which leave the process
-group, are found by it too.
+token in its environment, which every child inherits; Ray's workers, which leave the process
+group, are found by it too. Ray's agents write their title over their environment, so whoever
+shares a session with a process of the job belongs to it as well: that session is the job's own.
 """
 
 from __future__ import annotations
@@ -31,10 +32,11 @@ TOKEN = "KLTUNE_JOB"  # noqa: S105 - the name of a variable
 _PID = "pid"
 _EXIT_CODE = "exit_code"
 
-# Records the pid before and the exit code after the command, which are the words that follow. The
-# code is moved into place, so that it is there whole or not at all.
+# Records the pid before and the exit code after the command, which are the words that follow. Only
+# one can create the file of the pid (-C), so a job that was submitted twice runs once. The code is
+# moved into place, so that it is there whole or not at all.
 _SUPERVISE = (
-    'echo "$$" >"$0/pid"; "$@"; code=$?; '
+    'set -C; echo "$$" >"$0/pid" || exit; set +C; "$@"; code=$?; '
     'echo "$code" >"$0/exit_code.part" && mv "$0/exit_code.part" "$0/exit_code"; exit "$code"'
 )
 
@@ -58,6 +60,7 @@ class LocalLauncher:
         write_text(script, plan.text, mode=0o755)
         environment = {**os.environ, **_environment(spec), TOKEN: str(directory)}
         try:
+            (directory / _PID).unlink(missing_ok=True)
             with spec.console.open("ab") as console:
                 self._children[plan.handle] = subprocess.Popen(  # noqa: S603 - words, no shell text
                     ["/bin/sh", "-c", _SUPERVISE, str(directory), *spec.argv],
@@ -71,6 +74,9 @@ class LocalLauncher:
         except OSError as error:
             if error.filename is not None and Path(str(error.filename)) != Path("/bin/sh"):
                 raise cannot_write(Path(str(error.filename)), error) from error
+            raise LaunchError(f"{spec.name}: cannot be started ({error})") from error
+        except ValueError as error:
+            # A null byte in a word, or "=" in the name of a variable.
             raise LaunchError(f"{spec.name}: cannot be started ({error})") from error
 
     def status(self, handle: str) -> JobStatus:
@@ -96,10 +102,10 @@ class LocalLauncher:
 
     def cancel(self, handle: str, grace_s: float = 15.0) -> None:
         """End every process of the job, by SIGTERM to its group first."""
-        directory = _directory(handle)
-        _signal(_processes(directory), signal.SIGTERM)
+        directory, sessions = _directory(handle), set[int]()
+        _signal(_processes(directory, sessions), signal.SIGTERM)
         deadline = time.monotonic() + grace_s
-        while (left := _processes(directory)) and time.monotonic() < deadline:
+        while (left := _processes(directory, sessions)) and time.monotonic() < deadline:
             self._reap(handle)
             time.sleep(0.1)
         while left:
@@ -107,7 +113,7 @@ class LocalLauncher:
             _signal(left, signal.SIGKILL)
             time.sleep(0.05)
             self._reap(handle)
-            left = _processes(directory)
+            left = _processes(directory, sessions)
         self._reap(handle)
 
     def _reap(self, handle: str) -> None:
@@ -147,8 +153,9 @@ def _directory(handle: str) -> Path:
         raise LaunchError(f"{handle}: not the handle of a local job")
     if host != socket.gethostname():
         raise LaunchError(
-            f"{handle}: the job belongs to the machine {host}; run kltune there, or start over "
-            "with --fresh"
+            f"{slash}{path}: was started on the machine {host}, and only there can it be seen "
+            "whether it still runs; run kltune there or, if that machine is gone, remove this "
+            "directory and run the same command again"
         )
     return Path(slash + path)
 
@@ -170,8 +177,20 @@ def _is_of(pid: int, directory: Path) -> bool:
         return False
 
 
-def _processes(directory: Path) -> list[psutil.Process]:
-    return [process for process in psutil.process_iter() if _is_of(process.pid, directory)]
+def _processes(directory: Path, sessions: set[int]) -> list[psutil.Process]:
+    """Return the job's processes; their sessions are added to those that are known already."""
+    alive = [p for p in psutil.process_iter() if _session(p) is not None]
+    marked = {p.pid for p in alive if _is_of(p.pid, directory)}
+    sessions.update(_session(p) or p.pid for p in alive if p.pid in marked)
+    return [p for p in alive if p.pid in marked or _session(p) in sessions]
+
+
+def _session(process: psutil.Process) -> int | None:
+    try:
+        ended = process.status() == psutil.STATUS_ZOMBIE
+        return None if ended else os.getsid(process.pid)
+    except (psutil.Error, OSError):
+        return None
 
 
 def _signal(processes: Iterable[psutil.Process], number: signal.Signals) -> None:

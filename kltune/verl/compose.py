@@ -18,11 +18,14 @@ def compose(
 ) -> dict[str, Any]:
     """Return verl's resolved configuration under the overrides, as plain dictionaries.
 
+    The same question gets the same object, which is only to be read: composing reads thirty YAML
+    files, and a trial asks several times.
+
     Raises:
         SettingsError: verl does not know a key, or Hydra cannot read a value; all of them at once,
             with the nearest keys that verl does know.
     """
-    known = _default(verl.config_dir, config_name)
+    known = _compose(verl.config_dir, config_name, ())
     faults = list(_unknown_keys(overrides, known))
     if faults:
         raise SettingsError(faults)
@@ -63,10 +66,6 @@ def _paths(config: Mapping[str, Any], prefix: str = "") -> Iterator[str]:
 
 
 @lru_cache(maxsize=8)
-def _default(config_dir: Path, config_name: str) -> dict[str, Any]:
-    return _compose(config_dir, config_name, ())
-
-
 def _compose(config_dir: Path, config_name: str, words: tuple[str, ...]) -> dict[str, Any]:
     # Hydra and OmegaConf cost a third of a second to import.
     from hydra import compose as hydra_compose
