@@ -36,7 +36,7 @@ _SIGNS: dict[CrashClass, re.Pattern[str]] = {
         r"|Unable to find '.*\.parquet'|size must be divisible by"
     ),
     CrashClass.KILLED: re.compile(
-        r"^Killed$|^Terminated$|slurmstepd: error: .*(?:CANCELLED|TIME LIMIT)|KeyboardInterrupt"
+        r"^Killed$|^Terminated$|slurmstepd: error: .*(?:CANCELLED|TIME LIMIT)"
         r"|(?:received|by) (?:signal:? ?)?SIG(?:KILL|TERM|INT)|Received SIGTERM"
         r"|killed by signal"
     ),
@@ -51,6 +51,14 @@ _SIGNS: dict[CrashClass, re.Pattern[str]] = {
     ),
 }
 
+#: Words after which nothing more comes. Errors alone may be caught, retried, or part of an answer
+#: that the log shows, so that in a run that has made steps they need one of these.
+_FATAL = re.compile(
+    r"Error executing job with overrides|ray\.exceptions\.|Watchdog caught collective"
+    r"|^Killed$|^Terminated$|slurmstepd: error|SIG(?:KILL|TERM)|SYSTEM_ERROR|ActorDiedError"
+    r"|WorkerCrashedError|NodeDiedError"
+)
+
 #: A line without any of these shows no sign; a cheap question to ask of every line of a log.
 _HINTS = (
     b"rror", b"emory", b"Killed", b"killed", b"SIG", b"Traceback", b"Terminated", b"space left",
@@ -61,6 +69,9 @@ _HINTS = (
 
 # verl itself prints this at the end of good runs, when the data loader's workers are torn down.
 _HARMLESS = re.compile(r"DataLoader worker \(pid .*\) is killed by signal")
+
+#: The last thing that a run prints of itself; what follows is the tearing down.
+_DONE = b"Final validation metrics"
 
 #: The last line of a traceback says more than the first line that names the error.
 _RAISED = re.compile(r"(?:torch|builtins|RuntimeError|OSError)[\w.]*: ")
@@ -79,11 +90,15 @@ class LogEvidence:
         self._signs: dict[CrashClass, str] = {}
         self._traceback: list[str] = []
         self._traceback_open = False
+        self._fatal = False
+        self._trained = False
+        self._done = False
 
     def see(self, line: bytes) -> None:
         """Take in one line that is not a step line."""
         if not line:
             return
+        self._done = self._done or _DONE in line
         self._tail.append(line if len(line) <= _KEPT_BYTES else line[:_KEPT_BYTES])
         if self._traceback_open or any(hint in line for hint in _HINTS):
             self._look(plain_text(line))
@@ -92,7 +107,8 @@ class LogEvidence:
         """Forget every sign of a crash: the run went on."""
         self._signs.clear()
         self._traceback.clear()
-        self._traceback_open = False
+        self._traceback_open = self._fatal = self._done = False
+        self._trained = True
 
     @property
     def last_lines(self) -> tuple[str, ...]:
@@ -111,7 +127,8 @@ class LogEvidence:
             exit_code: 0 means that there was none, whatever the log says; a negative code, 137
                 and 143 mean a signal.
         """
-        if exit_code == 0:
+        unsure = exit_code is None and (self._done or (self._trained and not self._fatal))
+        if exit_code == 0 or unsure:
             return None
         for cause in CrashClass:
             if cause in self._signs:
@@ -125,6 +142,12 @@ class LogEvidence:
     def _look(self, text: str) -> None:
         if _HARMLESS.search(text):
             return
+        if text.startswith("KeyboardInterrupt"):
+            # The user ended the run.
+            self._signs.pop(CrashClass.EXCEPTION, None)
+            self._fatal = self._traceback_open = False
+            return
+        self._fatal = self._fatal or _FATAL.search(text) is not None
         for cause, pattern in _SIGNS.items():
             if pattern.search(text) and (cause not in self._signs or _RAISED.match(text)):
                 self._signs[cause] = text
