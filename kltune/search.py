@@ -140,11 +140,9 @@ class Search:
             None when the space holds nothing new.
         """
         wanted, source = self._wanted(seen)
-        if wanted is not None:
+        if wanted is not None and not self._is_waiting(wanted):
             attributes = {_KL_OFF: True} if wanted.kl_coef == 0 else None
-            self._study.enqueue_trial(
-                self._params(wanted), user_attrs=attributes, skip_if_exists=attributes is None
-            )
+            self._study.enqueue_trial(self._params(wanted), user_attrs=attributes)
         known = {s.settings.key(): s.outcome for s in seen}
         for _ in range(_REDRAWS):
             trial = self._study.ask()
@@ -159,6 +157,14 @@ class Search:
             # Drawn again: told at once, so that nothing is run twice.
             self.tell(trial.number, known[settings.key()])
         return None
+
+    def _is_waiting(self, settings: KlSettings) -> bool:
+        """Whether a kill came between the wish for this point and its proposal."""
+        from optuna.trial import TrialState
+
+        waiting = self._study.get_trials(deepcopy=False, states=(TrialState.WAITING,))
+        params = self._params(settings)
+        return any(t.system_attrs.get("fixed_params") == params for t in waiting)
 
     def name(self, number: int) -> str:
         """Return the name of the trial's directory."""

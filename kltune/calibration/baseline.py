@@ -19,6 +19,7 @@ from kltune.domain.protocol import (
     RunTrial,
     Trial,
     Verdict,
+    launch_is_at_fault,
     next_action,
 )
 from kltune.domain.protocol import Search as SearchAction
@@ -177,23 +178,21 @@ class Baseline:
             search.tell(proposal.number, outcome)
 
     def _set_aside_what_never_trained(self) -> None:
-        """Give a reference that ended before its first step another chance.
+        """Take away what ended before its first step, so that its place is free again.
 
         Whatever kept it from starting (a missing package, a full disk) may be mended by now.
         """
         for directory in self.workspace.trials(STAGE):
             outcome = read_trial(directory).outcome
-            never = outcome is not None and outcome.summary.steps == 0
-            if never and directory.path.name == Role.REFERENCE.value:
+            if outcome is not None and outcome.never_trained:
                 self.workspace.set_aside(directory)
 
     def _history(self) -> list[Trial]:
         return [read_trial(directory) for directory in self.workspace.trials(STAGE)]
 
     def _conclude(self, verdict: Verdict, history: list[Trial]) -> Calibration:
-        reference = next(t for t in history if t.role is Role.REFERENCE)
-        if verdict.winner is None and reference.outcome and reference.outcome.summary.steps == 0:
-            self._fail(reference)
+        if launch_is_at_fault(history):
+            self._fail(history[-1])
         setup, content = self.setup, self.setup.settings.content
         outcomes = [t.outcome for t in history if t.outcome is not None]
         calibration = Calibration(
@@ -237,7 +236,7 @@ class Baseline:
         raise LaunchError(
             "\n".join(
                 [
-                    f"{trial.name}: verl ended before its first step: {reason}",
+                    f"{trial.name}: verl could not be started as it should: {reason}",
                     *(f"    {line}" for line in words),
                     f"whole log: {log}",
                     "when the cause is gone, run the same command again",

@@ -10,6 +10,9 @@ from statistics import fmean
 
 from kltune.domain.steps import Step, values
 
+#: Rule id of a run that trains with other settings than it was given.
+NOT_IN_EFFECT = "override-not-in-effect"
+
 
 @dataclass(frozen=True, slots=True)
 class Band:
@@ -78,9 +81,9 @@ def summarize(steps: Sequence[Step], planned: int | None = None) -> Summary:
 
     Args:
         steps: step records in order, each step once.
-        planned: number of steps that the run was to make; halves and fifths are taken of it, so
-            that a run that was stopped early has no "last half" before it reached it. None takes
-            the last step seen.
+        planned: number of steps that the run was to make; halves and fifths are taken of it, and
+            of what was seen where the run ended before it reached them. None takes the last step
+            seen.
     """
     last = max((s.step for s in steps), default=0)
     total = planned or last
@@ -135,6 +138,12 @@ class Outcome:
     seconds: float
     gpu_hours: float
     attempts: int
+
+    @property
+    def never_trained(self) -> bool:
+        """Whether nothing is known but that the launch is at fault: no step, or a wrong one."""
+        ended_at_once = self.ending is Ending.FAILED and self.summary.steps == 0
+        return ended_at_once or NOT_IN_EFFECT in self.critical
 
     def feasible(self, band: Band) -> bool:
         """Whether it ran to its end without a critical finding and kept its KL in the band."""

@@ -117,7 +117,7 @@ def next_action(plan: Plan, history: Sequence[Trial]) -> RunTrial | Search | Ver
     reference = next((t for t in history if t.role is Role.REFERENCE), None)
     if reference is None:
         return RunTrial(Trial("reference", Role.REFERENCE, plan.reference, plan.seed))
-    if _launch_is_at_fault(history):
+    if launch_is_at_fault(history):
         return Verdict(False, None, None, "trials end without a metric; nothing can be judged")
     searched = [t for t in history if t.role is Role.SEARCH]
     if len(searched) < plan.trials and not _spent(plan, history):
@@ -141,14 +141,11 @@ def next_action(plan: Plan, history: Sequence[Trial]) -> RunTrial | Search | Ver
     return _confirmed(plan, winner, history)
 
 
-def _launch_is_at_fault(history: Sequence[Trial]) -> bool:
-    """The reference, or several trials in a row, ended without one usable number."""
+def launch_is_at_fault(history: Sequence[Trial]) -> bool:
+    """Whether the reference, or several trials in a row, ended without one usable number."""
 
     def unusable(trial: Trial) -> bool:
-        outcome = trial.outcome
-        return (
-            outcome is not None and outcome.ending is Ending.FAILED and outcome.summary.steps == 0
-        )
+        return trial.outcome is not None and trial.outcome.never_trained
 
     if history and history[0].role is Role.REFERENCE and unusable(history[0]):
         return True
@@ -208,7 +205,14 @@ def _confirmations(candidate: Trial, history: Sequence[Trial]) -> list[Outcome]:
 
 
 def _best(history: Sequence[Trial]) -> Trial | None:
-    scored = [t for t in _candidates(history) if _objective(t) != float("-inf")]
+    """Return the trial with the best score; one that did not end well has none to compare."""
+    scored = [
+        t
+        for t in _candidates(history)
+        if t.outcome is not None
+        and t.outcome.ending is Ending.COMPLETED
+        and _objective(t) != float("-inf")
+    ]
     return max(scored, key=_objective, default=None)
 
 

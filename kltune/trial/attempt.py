@@ -14,6 +14,7 @@ from kltune.domain.findings import Action, Finding, Kind, Severity
 from kltune.domain.history import Setup
 from kltune.domain.judgement import Judge
 from kltune.domain.kl import next_coefficient
+from kltune.domain.outcome import NOT_IN_EFFECT
 from kltune.domain.steps import Step
 from kltune.launchers.base import JobState, JobStatus, Launcher
 from kltune.readers import drain
@@ -73,8 +74,8 @@ class AttemptRun:
                     self.on_step(step)
                     critical = critical or self._judge(judge, step)
                 if fresh and not verified:
-                    verified = True
-                    critical = critical or self._verify()
+                    verified, fault = self._verify()
+                    critical = critical or fault
                 critical = critical or self._idle(judge, time.monotonic() - last_news)
                 if critical is not None or status.state.is_terminal:
                     break
@@ -90,9 +91,16 @@ class AttemptRun:
             return self._end(AttemptEnding.INTERRUPTED, None)
         if critical is not None:
             return self._end(AttemptEnding.STOPPED, critical)
-        if status.state is JobState.SUCCEEDED and self._last_step is not None:
+        if self.steps and not verified:
+            self.on_note("verl printed no configuration: overrides could not be read back")
+        if status.state is JobState.SUCCEEDED and (self._last_step or 0) >= self.spec.steps:
             return self._end(AttemptEnding.COMPLETED, None, exit_code=0)
         return self._crashed(status, console)
+
+    def interrupt(self) -> AttemptResult:
+        """End the process without waiting for it, wherever it is."""
+        self.launcher.cancel(self.record.handle, grace_s=0)
+        return self._end(AttemptEnding.INTERRUPTED, None)
 
     def _read(self, metrics: JsonlReader, console: ConsoleReader) -> list[Step]:
         """Return new step records: from verl's file where it writes one, else from the console."""
@@ -121,19 +129,23 @@ class AttemptRun:
             return False
         return step.step <= (self.record.change.resume_step or 0) + self.spec.cooldown
 
-    def _verify(self) -> Finding | None:
-        """Read back the configuration that the run prints, and compare it with ours."""
+    def _verify(self) -> tuple[bool, Finding | None]:
+        """Read back the configuration that the run prints, and compare it with ours.
+
+        Returns:
+            Whether it was printed yet: Ray brings the lines of other processes later than verl
+            writes its metrics. And what is wrong with it.
+        """
         with self.directory.console.open("rb") as stream:
             printed = printed_config(stream.read(_CONFIG_BYTES).split(b"\n"))
         if printed is None:
-            self.on_note("verl printed no configuration: overrides could not be read back")
-            return None
+            return False, None
         faults = not_in_effect(self.overrides, self.composed, printed)
         if not faults:
             self.on_note(f"verl's own configuration holds all {len(self.overrides)} overrides")
-            return None
+            return True, None
         finding = Finding(
-            rule="override-not-in-effect",
+            rule=NOT_IN_EFFECT,
             severity=Severity.CRITICAL,
             kind=Kind.CONFIGURATION,
             action=Action.STOP,
@@ -144,7 +156,7 @@ class AttemptRun:
             message="verl trains with other settings than it was given: " + "; ".join(faults),
         )
         self.on_finding(finding)
-        return finding
+        return True, finding
 
     def _idle(self, judge: Judge, seconds: float) -> Finding | None:
         critical = None
@@ -155,12 +167,15 @@ class AttemptRun:
         return critical
 
     def _crashed(self, status: JobStatus, console: ConsoleReader) -> AttemptResult:
-        evidence = console.evidence
-        # Exit 0 without a single step is no success either.
-        code = -9 if status.state is JobState.LOST else status.exit_code or 1
-        crash = evidence.crash(code)
-        finding = crash_finding(crash, self._last_step) if crash is not None else None
+        evidence, last = console.evidence, self._last_step
         words = evidence.first_traceback or evidence.last_lines
+        finding = None
+        if status.state is JobState.SUCCEEDED:
+            finding = _ended_early(last, self.spec.steps)
+        else:
+            code = -9 if status.state is JobState.LOST else status.exit_code or 1
+            crash = evidence.crash(code)
+            finding = crash_finding(crash, last) if crash is not None else None
         return self._end(AttemptEnding.CRASHED, finding, status.exit_code, words[-40:])
 
     def _end(
@@ -248,3 +263,19 @@ class AttemptRun:
         # A checkpoint of step N is made after update N, whose KL is logged at step N + 1.
         good = [n for n in saved if n <= whole and n + 1 < limit]
         return good[-1] if good else self.record.change.resume_step
+
+
+def _ended_early(last_step: int | None, planned: int) -> Finding:
+    """Return the finding of a run that ended as if all were well, before its last step."""
+    where = "before its first step" if last_step is None else f"after step {last_step}"
+    return Finding(
+        rule="ended-early",
+        severity=Severity.CRITICAL,
+        kind=Kind.CRASH,
+        action=Action.INSPECT,
+        step=last_step,
+        metric="log",
+        value=None if last_step is None else float(last_step),
+        threshold=float(planned),
+        message=f"the run ended without an error {where}, of {planned} steps",
+    )

@@ -21,7 +21,7 @@ from kltune.domain.events import (
     TrialEnded,
     TrialStarted,
 )
-from kltune.domain.findings import Finding, Severity
+from kltune.domain.findings import Finding, Kind, Severity
 from kltune.domain.outcome import Ending, Outcome, summarize
 from kltune.domain.steps import Step
 from kltune.launchers.base import JobState, Launcher
@@ -136,11 +136,6 @@ class _TrialRun:
         assert record is not None
         overrides = self.spec.overrides(directory, record.change, record.resume_from)
         trial = self.spec.trial
-        if self.launcher.status(record.handle).state is JobState.UNKNOWN:
-            # A kill may have come between the start of the job and its first sign of life.
-            self.launcher.cancel(record.handle, grace_s=5)
-            self.launcher.submit(self.launcher.plan(self.spec.job(directory, overrides)))
-        self.observe(AttemptStarted(trial, record.number, record.reason, str(directory.console)))
         run = AttemptRun(
             spec=self.spec,
             record=record,
@@ -152,7 +147,17 @@ class _TrialRun:
             on_finding=self._on_finding,
             on_note=lambda text: self.observe(Note(f"{trial.name}: {text}")),
         )
-        result = run.follow()
+        try:
+            if self.launcher.status(record.handle).state is JobState.UNKNOWN:
+                # A kill may have come between the start of the job and its first sign of life.
+                self.launcher.cancel(record.handle, grace_s=5)
+                self.launcher.submit(self.launcher.plan(self.spec.job(directory, overrides)))
+            started = AttemptStarted(trial, record.number, record.reason, str(directory.console))
+            self.observe(started)
+            result = run.follow()
+        except KeyboardInterrupt:
+            # Before the first look, or a second time while the process was asked to end.
+            result = run.interrupt()
         save(directory.result, result)
         ended = result.attempt
         self._decide(
@@ -174,12 +179,15 @@ class _TrialRun:
 
     def _end(self, decision: Over, results: list[AttemptResult]) -> Outcome:
         last = results[-1].attempt
-        failed = last.ending in (AttemptEnding.CRASHED, AttemptEnding.INTERRUPTED)
-        ending = Ending.COMPLETED if decision.completed else Ending.STOPPED
-        if failed and not decision.completed:
-            ending = Ending.FAILED
-        seconds = sum(r.seconds for r in results)
         finding = last.finding
+        ending = Ending.COMPLETED
+        if not decision.completed:
+            # One that machines or a wrong command ended says nothing about its settings.
+            of_the_training = last.ending is AttemptEnding.STOPPED and (
+                finding is None or finding.kind not in (Kind.INFRASTRUCTURE, Kind.CONFIGURATION)
+            )
+            ending = Ending.STOPPED if of_the_training else Ending.FAILED
+        seconds = sum(r.seconds for r in results)
         outcome = Outcome(
             ending=ending,
             reason=decision.reason,
