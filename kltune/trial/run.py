@@ -24,6 +24,7 @@ from kltune.domain.events import (
 from kltune.domain.findings import Finding, Kind, Severity
 from kltune.domain.outcome import Ending, Outcome, summarize
 from kltune.domain.steps import Step
+from kltune.errors import LaunchError
 from kltune.launchers.base import JobState, Launcher
 from kltune.readers import drain
 from kltune.readers.console import ConsoleReader
@@ -68,37 +69,62 @@ class _TrialRun:
         self.workspace = workspace
         self.launcher = launcher
         self.observe = observe
-        self.critical: list[str] = []
+        self.interrupted = False
 
     def run(self) -> Outcome:
-        done = read(self.directory.outcome, Outcome)
-        if done is not None:
-            return done
         trial = self.spec.trial
-        if not self.directory.trial.exists():
+        self._begin()
+        done = read(self.directory.outcome, Outcome)
+        if done is None:
+            self.observe(TrialStarted(trial, self.spec.steps))
+        while True:
+            results = self._results()
+            if done is not None:
+                self._decide("trial-ended", outcome=as_json(done))
+                return done
+            decision = next_attempt(trial.settings, self.spec.limits, [r.attempt for r in results])
+            if isinstance(decision, Over):
+                return self._end(decision, results)
+            number = len(results) + 1
+            if results:
+                change = as_json(decision.change)
+                self._decide(
+                    "attempt-again", attempt=number, reason=decision.reason, change=change
+                )
+            self._start(decision, number)
+
+    def _begin(self) -> None:
+        trial = self.spec.trial
+        record = read(self.directory.trial, TrialRecord)
+        if record is None:
             record = TrialRecord(
                 trial.name, trial.role, trial.settings, trial.seed, self.spec.steps, time.time()
             )
             save(self.directory.trial, record)
-            self._decide("trial-started", role=trial.role.value, settings=as_json(trial.settings))
-        self.observe(TrialStarted(trial, self.spec.steps))
-        while True:
-            results = self._results()
-            decision = next_attempt(trial.settings, self.spec.limits, [r.attempt for r in results])
-            if isinstance(decision, Over):
-                return self._end(decision, results)
-            if results:
-                self._decide(
-                    "attempt-again", reason=decision.reason, change=as_json(decision.change)
-                )
-            self._start(decision, len(results) + 1)
+        elif record.settings.key() != trial.settings.key():
+            raise LaunchError(
+                f"{self.directory.path}: holds a trial of {record.settings.describe()}, not of "
+                f"{trial.settings.describe()}; was this workspace's study removed? Start over "
+                "with --fresh"
+            )
+        self._decide("trial-started", role=trial.role.value, settings=as_json(trial.settings))
 
     def _results(self) -> list[AttemptResult]:
         """Return the results of all attempts, after following the one that has none yet."""
         results = []
-        for attempt in self.directory.attempts():
-            result = read(attempt.result, AttemptResult)
-            results.append(result if result is not None else self._follow(attempt))
+        for number, directory in enumerate(self.directory.attempts(), 1):
+            result = read(directory.result, AttemptResult) or self._follow(directory)
+            self._decide(
+                "attempt-ended",
+                attempt=number,
+                ending=result.attempt.ending.value,
+                last_step=result.attempt.last_step,
+                exit_code=result.exit_code,
+                finding=as_json(result.attempt.finding) if result.attempt.finding else None,
+            )
+            results.append(result)
+        if self.interrupted:
+            raise KeyboardInterrupt
         return results
 
     def _start(self, decision: Again, number: int) -> None:
@@ -144,7 +170,7 @@ class _TrialRun:
             overrides=overrides,
             composed=self.spec.composed(overrides),
             on_step=lambda step: self.observe(StepSeen(trial, step)),
-            on_finding=self._on_finding,
+            on_finding=lambda finding: self._on_finding(record.number, finding),
             on_note=lambda text: self.observe(Note(f"{trial.name}: {text}")),
         )
         try:
@@ -159,22 +185,12 @@ class _TrialRun:
             # Before the first look, or a second time while the process was asked to end.
             result = run.interrupt()
         save(directory.result, result)
-        ended = result.attempt
-        self._decide(
-            "attempt-ended",
-            attempt=record.number,
-            ending=ended.ending.value,
-            last_step=ended.last_step,
-            exit_code=result.exit_code,
-            finding=as_json(ended.finding) if ended.finding else None,
-        )
-        if ended.ending is AttemptEnding.INTERRUPTED:
-            raise KeyboardInterrupt
+        self.interrupted = result.attempt.ending is AttemptEnding.INTERRUPTED
         return result
 
-    def _on_finding(self, finding: Finding) -> None:
+    def _on_finding(self, attempt: int, finding: Finding) -> None:
         if finding.severity is not Severity.INFO:
-            self._decide("finding", finding=as_json(finding))
+            self._decide("finding", attempt=attempt, finding=as_json(finding))
         self.observe(FindingSeen(self.spec.trial, finding))
 
     def _end(self, decision: Over, results: list[AttemptResult]) -> Outcome:
@@ -206,7 +222,7 @@ class _TrialRun:
         return read_steps(self.directory)
 
     def _decide(self, what: str, **details: object) -> None:
-        self.workspace.decide(what, trial=self.spec.trial.name, **details)
+        self.workspace.decide_once(what, trial=self.spec.trial.name, **details)
 
 
 def read_steps(directory: TrialDir) -> list[Step]:
