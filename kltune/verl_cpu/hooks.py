@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import importlib.abc
 import importlib.machinery
+import os
 import sys
 from collections.abc import Callable
 from types import ModuleType
@@ -136,6 +137,28 @@ def _watch_rollout(module: ModuleType) -> None:
     _replace(buffer, "_sync_metadata_from_transfer_queue", sync)
 
 
+def _forked_workers(module: ModuleType) -> None:
+    """trainer/main_ppo.py:62 starts Ray, whose workers import for seconds each: see the nursery.
+
+    Only the driver imports this module, early; it asks for the runtime environment last before it
+    starts Ray, and not where Ray is up already.
+    """
+    from kltune.verl_cpu import nursery
+
+    original, address = module.get_ppo_ray_runtime_env, nursery.start()
+
+    @functools.wraps(original)
+    def runtime_env(config: Any = None) -> Any:
+        joins = os.environ.get("RAY_ADDRESS", "local") != "local" or (
+            config is not None and config.ray_kwargs.ray_init.get("address")
+        )
+        if address and not joins:
+            nursery.employ(address)
+        return original(config)
+
+    _replace(module, "get_ppo_ray_runtime_env", runtime_env)
+
+
 HOOKS: dict[str, Callable[[ModuleType], None]] = {
     "verl.utils.distributed": _plain_gloo,
     "verl.utils.fsdp_utils": _no_offload,
@@ -144,6 +167,7 @@ HOOKS: dict[str, Callable[[ModuleType], None]] = {
     "verl.workers.rollout.replica": _replica_class,
     "verl.workers.rollout.router": _no_balancer,
     "verl.experimental.reward_loop.reward_loop": _no_reward_actors,
+    "verl.trainer.constants_ppo": _forked_workers,
     "verl.trainer.ppo.v1.agent_loop_tq": _loops_in_servers,
     "verl.trainer.ppo.v1.replay_buffer": _watch_rollout,
 }
