@@ -126,6 +126,12 @@ class Watch(_Section):
     thresholds: dict[str, float] = {}
 
 
+class DriftSection(_Section):
+    """Share of changed training data from which a calibration is to be made again, 0 to 1."""
+
+    limit: float = Field(0.1, gt=0, le=1)
+
+
 class Content(_Section):
     """Everything that ``kltune.yaml`` may hold."""
 
@@ -136,6 +142,7 @@ class Content(_Section):
     band: BandSection = BandSection()
     search: SearchSection = SearchSection()
     watch: Watch = Watch()
+    drift: DriftSection = DriftSection()
 
 
 @dataclass(frozen=True, slots=True)

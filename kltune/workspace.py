@@ -6,6 +6,7 @@
       study.db                    Optuna's study
       decisions.jsonl             the decision journal
       calibration.json            the result
+      data.json                   fingerprint of the training data
       baseline/<trial>/           one directory a stage and trial; also train/<trial>/
         trial.json                what is run
         outcome.json              what it came to, once it has ended
@@ -170,6 +171,11 @@ class Workspace:
     def calibration(self) -> Path:
         """The result."""
         return self.path / "calibration.json"
+
+    @property
+    def data(self) -> Path:
+        """Fingerprint of the training data that the calibration was made on."""
+        return self.path / "data.json"
 
     @property
     def study_url(self) -> str:

@@ -6,6 +6,7 @@ import time
 from dataclasses import dataclass, replace
 
 from kltune import __version__
+from kltune.calibration.drift import remember_data
 from kltune.calibration.identity import identify
 from kltune.calibration.preflight import Setup
 from kltune.calibration.record import Calibration
@@ -93,7 +94,8 @@ class Baseline:
         )
 
     def _run(self, owner: str) -> Calibration:
-        plan, launcher = self.plan(), open_launcher(self.setup.settings.content.cluster.launcher)
+        plan = self.plan()
+        self.observe(Note(f"training data: {remember_data(self.setup, self.workspace)}"))
         self._set_aside_what_never_trained()
         search = self._open_search(owner)
         self._settle(search)

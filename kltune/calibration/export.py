@@ -9,7 +9,9 @@ from typing import Any
 from kltune.calibration.record import Calibration
 from kltune.domain.kl import Placement
 from kltune.domain.protocol import Role, Trial
+from kltune.drift import Fingerprint
 from kltune.errors import NotCalibratedError
+from kltune.trial.records import save
 from kltune.verl.command import kl_overrides
 from kltune.verl.exports import config_yaml
 from kltune.verl.overrides import bare, lay_over
@@ -18,6 +20,9 @@ from kltune.workspace import write_text
 
 #: Name of the exported configuration, as verl's ``--config-name`` takes it.
 NAME = "config"
+
+#: The fingerprint of the training data, beside the configuration.
+DATA = "data.json"
 
 
 def calibrated_overrides(calibration: Calibration) -> tuple[dict[str, Any], dict[str, str]]:
@@ -39,8 +44,15 @@ def calibrated_overrides(calibration: Calibration) -> tuple[dict[str, Any], dict
     return overrides, origins
 
 
-def write_config(calibration: Calibration, directory: Path) -> Path:
+def write_config(
+    calibration: Calibration, directory: Path, data: Fingerprint | None = None
+) -> Path:
     """Write ``directory/config.yaml`` and return its path.
+
+    Args:
+        calibration: what to export.
+        directory: made where it is missing.
+        data: fingerprint of the training data; it goes beside the configuration.
 
     Raises:
         NotCalibratedError: see ``calibrated_overrides``.
@@ -48,7 +60,9 @@ def write_config(calibration: Calibration, directory: Path) -> Path:
     """
     overrides, origins = calibrated_overrides(calibration)
     path = directory / f"{NAME}.yaml"
-    write_text(path, config_yaml(overrides, origins, _header(calibration)))
+    write_text(path, config_yaml(overrides, origins, [*_header(calibration), *_data(data)]))
+    if data is not None:
+        save(directory / DATA, data)
     return path
 
 
@@ -77,6 +91,15 @@ def _header(calibration: Calibration) -> list[str]:
         f"  {' '.join(train_command(calibration, Path('DIR')))}".replace(
             str(Path("DIR").resolve()), "DIR"
         ),
+    ]
+
+
+def _data(data: Fingerprint | None) -> list[str]:
+    if data is None:
+        return []
+    return [
+        f"Training data: {data.describe()}",
+        f"Does it still hold? kltune drift --data NEW.parquet --since DIR/{DATA}",
     ]
 
 

@@ -16,7 +16,7 @@ from typing import Annotated
 import typer
 
 from kltune import __version__
-from kltune.cli import calibrate, doctor, export, plan, replay, status, train, watch
+from kltune.cli import calibrate, doctor, drift, export, plan, replay, status, train, watch
 from kltune.errors import KltuneError, SettingsError
 
 EXIT_CODES = """Exit codes: 0 done; 1 the goal was not met; 2 wrong usage; 3 invalid configuration;
@@ -37,6 +37,7 @@ app.command("export")(export.export)
 app.command("watch")(watch.watch)
 app.command("replay")(replay.replay)
 app.command("train")(train.train)
+app.command("drift")(drift.drift)
 app.command("status")(status.status)
 app.command("doctor")(doctor.doctor)
 

@@ -52,11 +52,12 @@ def run(
     options = _budget(trials, steps, epochs, timeout, max_gpu_hours)
     calibration = _calibrate(out, workspace, config, preset, overrides, options, fresh)
     if calibration.settings is not None:
+        from kltune.calibration.drift import remembered
         from kltune.calibration.export import write_config
         from kltune.workspace import Workspace
 
         directory = Workspace(workspace).calibrated
-        write_config(calibration, directory)
+        write_config(calibration, directory, remembered(Workspace(workspace)))
         out.note(f"Wrote {directory / 'config.yaml'}")
         out.hint(f"kltune export --workspace {workspace} -o DIR", "the config, where you want it")
     _finish(calibration)

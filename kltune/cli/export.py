@@ -20,6 +20,7 @@ def export(
 ) -> None:
     """Write the calibrated configuration: DIR/config.yaml, which verl trains with as it is."""
     from kltune.calibration import read_calibration
+    from kltune.calibration.drift import remembered
     from kltune.calibration.export import train_command, write_config
     from kltune.errors import SettingsError
     from kltune.workspace import Workspace
@@ -28,7 +29,7 @@ def export(
         raise SettingsError(f"--as {kind}: must be config")
     out = Output(form, quiet)
     calibration = read_calibration(Workspace(workspace))
-    path = write_config(calibration, directory)
+    path = write_config(calibration, directory, remembered(Workspace(workspace)))
     command = train_command(calibration, directory)
     out.result({"config": str(path), "command": command}, lambda console: console.print(str(path)))
     out.hint(" ".join(command), "trains with it")

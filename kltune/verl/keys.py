@@ -36,6 +36,7 @@ class Key(Enum):
     CRITIC_MODEL_PATH = "critic.model.path"
     TRAIN_FILES = "data.train_files"
     VAL_FILES = "data.val_files"
+    PROMPT_KEY = "data.prompt_key"
     TRAIN_BATCH_SIZE = "data.train_batch_size"
     MAX_PROMPT_LENGTH = "data.max_prompt_length"
     MAX_RESPONSE_LENGTH = "data.max_response_length"

@@ -1,0 +1,1 @@
+"""Is it really better? Statistics of per-problem results, as pure functions."""
