@@ -95,6 +95,7 @@ class Baseline:
 
     def _run(self, owner: str) -> Calibration:
         plan = self.plan()
+        launcher = open_launcher(self.setup.settings.content.cluster.launcher)
         self.observe(Note(f"training data: {remember_data(self.setup, self.workspace)}"))
         self._set_aside_what_never_trained()
         search = self._open_search(owner)
