@@ -105,6 +105,24 @@ def redact_values(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: _redact_value(name, value) for name, value in values.items()}
 
 
+def variable_of(name: str) -> str:
+    """Return the environment variable that a secret's value should come from."""
+    return re.sub(r"[^A-Z0-9]", "_", name.lstrip("+~").rpartition(".")[2].upper())
+
+
+def without_secrets(name: str, value: Any) -> Any:
+    """Return a value for verl's configuration: a secret becomes a reference to the environment."""
+    if isinstance(value, Mapping):
+        return {inner: without_secrets(str(inner), item) for inner, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [without_secrets(name, item) for item in value]
+    if not isinstance(value, str):
+        return value
+    if is_secret_name(name) and not _NO_SECRET.match(value):
+        return f"${{oc.env:{variable_of(name)}}}"
+    return redact(value)
+
+
 def _redact_value(name: str, value: Any) -> Any:
     if isinstance(value, Mapping):
         return redact_values(value)

@@ -16,7 +16,7 @@ import yaml
 
 from kltune.errors import SettingsError
 from kltune.verl.overrides import bare
-from kltune.verl.secrets import is_secret_name, redact
+from kltune.verl.secrets import redact, without_secrets
 
 #: Where verl keeps its configuration; Hydra finds it without knowing where verl is installed.
 SEARCH_PATH = "pkg://verl.trainer.config"
@@ -83,19 +83,7 @@ def _plant(tree: _Tree, key: str, value: Any, origin: str) -> None:
         return
     if isinstance(node.get(name), dict):
         raise SettingsError(f"{key}: got {value!r}, and keys below it have values; keep one")
-    node[name] = (_without_secrets(name, value), origin)
-
-
-def _without_secrets(name: str, value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {inner: _without_secrets(str(inner), item) for inner, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_without_secrets(name, item) for item in value]
-    if not isinstance(value, str) or value.startswith("${"):
-        return value
-    if is_secret_name(name) and value:
-        return f"${{oc.env:{re.sub(r'[^A-Z0-9]', '_', name.upper())}}}"
-    return redact(value)
+    node[name] = (without_secrets(name, value), origin)
 
 
 def _lines(tree: _Tree, indent: str) -> Iterator[str]:

@@ -9,7 +9,7 @@ from kltune.verl.keys import Key
 from kltune.verl.lint.finding import Level, LintFinding
 from kltune.verl.lint.subject import ACTOR, Subject
 from kltune.verl.overrides import bare
-from kltune.verl.secrets import is_secret_name, redact
+from kltune.verl.secrets import is_secret_name, redact, variable_of
 
 
 def no_checkpoints(s: Subject) -> Iterator[LintFinding]:
@@ -173,7 +173,7 @@ def secret_in_command(s: Subject) -> Iterator[LintFinding]:
         named = is_secret_name(bare(key)) and isinstance(value, str) and value
         if text.startswith("${") or not (named or redact(text) != text):
             continue
-        variable = re.sub(r"[^A-Z0-9]", "_", bare(key).rpartition(".")[2].upper())
+        variable = variable_of(key)
         yield LintFinding(
             "secret-in-command",
             Level.ERROR,
