@@ -6,6 +6,7 @@ Nothing here, nor in the modules of the commands, imports a heavy package before
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from typing import Annotated
 import typer
 
 from kltune import __version__
-from kltune.cli import calibrate, doctor, drift, export, plan, replay, status, train, watch
+from kltune.cli import calibrate, comm, doctor, drift, export, plan, replay, status, train, watch
 from kltune.errors import KltuneError, SettingsError
 
 EXIT_CODES = """Exit codes: 0 done; 1 the goal was not met; 2 wrong usage; 3 invalid configuration;
@@ -38,6 +39,7 @@ app.command("watch")(watch.watch)
 app.command("replay")(replay.replay)
 app.command("train")(train.train)
 app.command("drift")(drift.drift)
+app.command("comm")(comm.comm)
 app.command("status")(status.status)
 app.command("doctor")(doctor.doctor)
 
@@ -61,9 +63,8 @@ def main(argv: list[str] | None = None) -> int:
     """Run a command line and return its exit code; see ``EXIT_CODES``."""
     signal.signal(signal.SIGTERM, _interrupt)
     try:
-        app(args=argv, prog_name="kltune")
-    except SystemExit as exit_:
-        return _code(exit_)
+        code = _run(argv)
+        sys.stdout.flush()
     except SettingsError as error:
         _complain("invalid configuration", *error.faults)
         return error.exit_code
@@ -74,11 +75,25 @@ def main(argv: list[str] | None = None) -> int:
         _complain("interrupted; the same command again goes on from here")
         return 130
     except BrokenPipeError:
-        # Whoever read our output has seen enough; Python must not complain about it at exit.
-        sys.stderr.close()
+        # Whoever read our output has seen enough; nothing may be left to flush at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
     except Exception:
         return _bug()
+    return code
+
+
+def _run(argv: list[str] | None) -> int:
+    """Run a command line; what typer makes of Ctrl-C and of a closed pipe is made undone."""
+    try:
+        app(args=argv, prog_name="kltune")
+    except SystemExit as exit_:
+        cause: BaseException | None = exit_
+        while cause is not None:
+            if isinstance(cause, KeyboardInterrupt | BrokenPipeError):
+                raise cause from None
+            cause = cause.__cause__ or cause.__context__
+        return _code(exit_)
     return 0
 
 

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from kltune.calibration.health import Check
     from kltune.calibration.preview import Preview
     from kltune.calibration.status import Status
+    from kltune.domain.communication import Advice, RankShare
     from kltune.domain.findings import Finding
     from kltune.domain.outcome import Band, Outcome
     from kltune.domain.protocol import Trial
@@ -91,6 +92,24 @@ def show_health(console: Console, checks: Sequence[Check]) -> None:
         console.print(f"{signs[check.health.value]}  {check.name}: {check.found}", soft_wrap=True)
         if check.remedy:
             console.print(f"      {check.remedy}", soft_wrap=True)
+
+
+def show_communication(console: Console, shares: Sequence[RankShare], advice: Advice) -> None:
+    """Print the share of communication of every rank, its operations, and the advice."""
+    from rich.table import Table
+
+    table = Table(box=None, pad_edge=False)
+    for title in ("rank", "seconds", "communication", "share", "not hidden", "operations (s)"):
+        table.add_column(title, overflow="fold")
+    for rank in shares:
+        hidden = "" if rank.exposed is None else f"{rank.exposed:.3g}"
+        operations = ", ".join(f"{name} {s:.3g}" for name, s in rank.families.items())
+        numbers = (f"{rank.seconds:.3g}", f"{rank.communication:.3g}", f"{rank.share:.1%}")
+        table.add_row(rank.rank, *numbers, hidden, operations)
+    console.print(table)
+    console.print(advice.text, style="bold", soft_wrap=True)
+    for key, value in advice.overrides.items():
+        console.print(f"  {key}={value}", soft_wrap=True)
 
 
 def finding_line(finding: Finding) -> str:

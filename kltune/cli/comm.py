@@ -1,0 +1,63 @@
+"""``kltune comm``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from kltune.cli.options import (
+    ConfigOption,
+    FormatOption,
+    PresetOption,
+    QuietOption,
+    SetOption,
+    settings_of,
+)
+from kltune.cli.output import Format, Output
+
+if TYPE_CHECKING:
+    from kltune.domain.communication import MicroBatch
+
+
+def comm(
+    traces: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="TRACE...",
+            help="Torch profiler traces (.json, .json.gz), Nsight Systems exports (.sqlite, or "
+            "CSV of nsys stats), or directories of them.",
+        ),
+    ],
+    config: ConfigOption = None,
+    preset: PresetOption = None,
+    overrides: SetOption = None,
+    form: FormatOption = Format.HUMAN,
+    quiet: QuietOption = False,
+) -> None:
+    """Show the share of collective communication, per rank and operation, and the advice."""
+    from kltune.cli.show import show_communication
+    from kltune.domain.communication import advise
+    from kltune.traces import read_shares
+    from kltune.trial.records import as_json
+
+    out = Output(form, quiet)
+    shares = read_shares(traces)
+    advice = advise(shares, _micro_batch(config, preset, overrides))
+    ranks = [{**as_json(share), "share": share.share} for share in shares]
+    out.result(
+        {"ranks": ranks, "advice": as_json(advice)},
+        lambda console: show_communication(console, shares, advice),
+    )
+
+
+def _micro_batch(
+    config: Path | None, preset: str | None, overrides: list[str] | None
+) -> MicroBatch | None:
+    """Return the micro batch of the configuration that the command line names, if any."""
+    if config is None and preset is None and not overrides:
+        return None
+    from kltune.calibration.batches import micro_batch
+
+    return micro_batch(settings_of(preset, config, overrides))
