@@ -8,7 +8,8 @@ Optuna study, so that its storage, its samplers and its dashboards see everythin
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from math import isfinite, log
 from typing import TYPE_CHECKING, Any
@@ -28,6 +29,7 @@ AIMS = (0.5, 0.8, 0.2)
 
 #: Keys of a trial's user attributes.
 _OWNER, _SETTINGS, _KL_OFF = "kltune:workspace", "kltune:settings", "kltune:kl-off"
+_SOURCE = "kltune:source"
 
 _REDRAWS = 20
 
@@ -114,10 +116,13 @@ class Search:
 
     def unfinished(self) -> list[Proposal]:
         """Return the points of this workspace that were proposed and never told."""
+        with _storage():
+            return list(self._unfinished())
+
+    def _unfinished(self) -> Iterator[Proposal]:
         import optuna
 
         running = self._study.get_trials(deepcopy=False, states=(optuna.trial.TrialState.RUNNING,))
-        found = []
         for trial in running:
             if trial.user_attrs.get(_OWNER) != self.owner:
                 continue
@@ -127,8 +132,7 @@ class Search:
                 self._study.tell(trial.number, state=optuna.trial.TrialState.FAIL)
             else:
                 point = KlSettings(**{**settings, "placement": Placement(settings["placement"])})
-                found.append(Proposal(trial.number, point, "taken up"))
-        return found
+                yield Proposal(trial.number, point, trial.user_attrs[_SOURCE])
 
     def ask(self, seen: Sequence[Seen]) -> Proposal | None:
         """Return the next point to run; one that was run before never comes again.
@@ -139,6 +143,10 @@ class Search:
         Returns:
             None when the space holds nothing new.
         """
+        with _storage():
+            return self._ask(seen)
+
+    def _ask(self, seen: Sequence[Seen]) -> Proposal | None:
         wanted, source = self._wanted(seen)
         if wanted is not None and not self._is_waiting(wanted):
             attributes = {_KL_OFF: True} if wanted.kl_coef == 0 else None
@@ -148,11 +156,12 @@ class Search:
             trial = self._study.ask()
             trial.set_user_attr(_OWNER, self.owner)
             settings = self._suggest(trial)
+            asked_for = wanted is not None and wanted.key() == settings.key()
+            trial.set_user_attr(_SOURCE, source if asked_for else "sampler")
             trial.set_user_attr(
                 _SETTINGS, {**asdict(settings), "placement": settings.placement.value}
             )
             if settings.key() not in known:
-                asked_for = wanted is not None and wanted.key() == settings.key()
                 return Proposal(trial.number, settings, source if asked_for else "sampler")
             # Drawn again: told at once, so that nothing is run twice.
             self.tell(trial.number, known[settings.key()])
@@ -172,10 +181,20 @@ class Search:
 
     def tell(self, number: int, outcome: Outcome) -> None:
         """Give the end of a point to the study; a second time is not counted."""
+        with _storage():
+            self._tell(number, outcome)
+
+    def _tell(self, number: int, outcome: Outcome) -> None:
         import optuna
         from optuna.trial import TrialState
 
-        frozen = self._study.get_trials(deepcopy=False)[number]
+        trials = self._study.get_trials(deepcopy=False)
+        if number >= len(trials):
+            raise LaunchError(
+                f"search.storage: the study does not hold trial {number} of this workspace; it "
+                "was removed, or another is named now; start over with --fresh"
+            )
+        frozen = trials[number]
         if frozen.state.is_finished():
             return
         # The id is Optuna's only way back to a trial that another process asked for.
@@ -328,16 +347,33 @@ def _near(kl: float, aim: float, low: float, high: float) -> bool:
     return abs(log(kl / aim)) < 0.12 * log(high / low)
 
 
+@contextmanager
+def _storage(*also: type[Exception]) -> Iterator[None]:
+    """Name the setting where a storage fails: a server that is gone, a disk that is full."""
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    failures: tuple[type[Exception], ...]
+    failures = (SQLAlchemyError, StorageInternalError, OSError, *also)
+    try:
+        yield
+    except failures as error:
+        first = str(error.__cause__ or error).splitlines()[0]
+        raise LaunchError(
+            f"search.storage: the study cannot be used ({first}); check the URL and that the "
+            "directory or server can be written"
+        ) from error
+
+
 def _open_study(storage: str, name: str, seed: int) -> optuna.Study:
     import optuna
-    from sqlalchemy.exc import SQLAlchemyError
 
     # Our own journal says what happens; Optuna's lines would go between those of the live view.
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=5)
-    try:
+    with _storage(ImportError, ValueError):
         return optuna.create_study(
             storage=storage,
             study_name=name,
@@ -345,9 +381,3 @@ def _open_study(storage: str, name: str, seed: int) -> optuna.Study:
             sampler=sampler,
             load_if_exists=True,
         )
-    except (SQLAlchemyError, OSError, ImportError, ValueError) as error:
-        first = str(error).splitlines()[0]
-        raise LaunchError(
-            f"search.storage: the study cannot be opened ({first}); check the URL and that the "
-            "directory or server can be written"
-        ) from error

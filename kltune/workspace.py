@@ -262,6 +262,23 @@ class Workspace:
         except OSError as error:
             raise cannot_write(self.journal, error) from error
 
+    def decide_once(self, what: str, *, trial: str, **details: Any) -> None:
+        """Append a decision about a trial, unless the journal holds it already.
+
+        A kltune that takes a trial up decides again what a killed one may have decided, and may
+        not have written down. What a trial of the same name did before it was set aside does not
+        count.
+        """
+        entry = {"what": what, "trial": trial, **details}
+        told: set[str] = set()
+        for earlier in self.decisions():
+            if earlier.get("trial") == trial:
+                if earlier["what"] == "trial-set-aside":
+                    told.clear()
+                told.add(_same(earlier))
+        if _same(entry) not in told:
+            self.decide(**entry)
+
     def decisions(self) -> list[Mapping[str, Any]]:
         """Return the journal, oldest first; a line that is not whole is left out."""
         try:
@@ -275,3 +292,8 @@ class Workspace:
             except ValueError:
                 continue
         return found
+
+
+def _same(entry: Mapping[str, Any]) -> str:
+    """Return what makes two journal entries the same decision: all but their times."""
+    return json.dumps({k: v for k, v in entry.items() if k != "time"}, sort_keys=True)

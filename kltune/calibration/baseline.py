@@ -26,7 +26,7 @@ from kltune.domain.protocol import (
 from kltune.domain.protocol import Search as SearchAction
 from kltune.errors import LaunchError
 from kltune.launchers import open_launcher
-from kltune.search import Search, SearchSpace, Seen
+from kltune.search import Proposal, Search, SearchSpace, Seen
 from kltune.trial import TrialSpec, run_trial
 from kltune.trial.records import as_json, read_trial, save
 from kltune.trial.run import last_words
@@ -95,7 +95,6 @@ class Baseline:
 
     def _run(self, owner: str) -> Calibration:
         plan = self.plan()
-        launcher = open_launcher(self.setup.settings.content.cluster.launcher)
         self.observe(Note(f"training data: {remember_data(self.setup, self.workspace)}"))
         self._set_aside_what_never_trained()
         search = self._open_search(owner)
@@ -114,24 +113,27 @@ class Baseline:
                     exhausted = True
                     self.observe(Note("the search space holds nothing that was not tried"))
                     continue
-                name = search.name(proposal.number)
-                trial = Trial(name, Role.SEARCH, proposal.settings, plan.seed)
-                self.observe(Note(f"{name}: {proposal.settings.describe()} ({proposal.source})"))
-                self.workspace.decide(
-                    "proposal",
-                    trial=name,
-                    source=proposal.source,
-                    settings=as_json(proposal.settings),
-                )
+                self._try(proposal, search)
             else:
                 assert isinstance(action, RunTrial)
-                trial = action.trial
-            directory = self.workspace.trial(STAGE, trial.name)
-            outcome = run_trial(
-                self.spec(trial), directory, self.workspace, launcher, self.observe
-            )
-            if trial.role is Role.SEARCH:
-                search.tell(_number(trial.name), outcome)
+                self._carry_out(action.trial, search)
+
+    def _try(self, proposal: Proposal, search: Search) -> None:
+        name, settings = search.name(proposal.number), proposal.settings
+        self.observe(Note(f"{name}: {settings.describe()} ({proposal.source})"))
+        self.workspace.decide_once(
+            "proposal", trial=name, source=proposal.source, settings=as_json(settings)
+        )
+        seed = self.setup.settings.content.search.seed
+        self._carry_out(Trial(name, Role.SEARCH, settings, seed), search)
+
+    def _carry_out(self, trial: Trial, search: Search) -> None:
+        """Run a trial, or take it up; the search learns what became of its points."""
+        launcher = open_launcher(self.setup.settings.content.cluster.launcher)
+        directory = self.workspace.trial(STAGE, trial.name)
+        outcome = run_trial(self.spec(trial), directory, self.workspace, launcher, self.observe)
+        if trial.role is Role.SEARCH:
+            search.tell(_number(trial.name), outcome)
 
     def _open_search(self, owner: str) -> Search:
         content = self.setup.settings.content
@@ -156,29 +158,18 @@ class Baseline:
         )
 
     def _settle(self, search: Search) -> None:
-        """Bring study and directories to the same state after a kill between the two.
+        """Bring journal, study and directories to the same state after a kill between them.
 
-        A point that was proposed and never begun is begun; one whose outcome was written and not
-        told is told.
+        What had ended is told to journal and study; a point that was proposed and never begun is
+        begun.
         """
+        for trial in self._history():
+            if trial.outcome is not None:
+                self._carry_out(trial, search)
+        begun = {trial.name for trial in self._history()}
         for proposal in search.unfinished():
-            name = search.name(proposal.number)
-            directory = self.workspace.trial(STAGE, name)
-            if not directory.trial.exists():
-                trial = Trial(name, Role.SEARCH, proposal.settings, self.plan().seed)
-                outcome = run_trial(
-                    self.spec(trial),
-                    directory,
-                    self.workspace,
-                    open_launcher(self.setup.settings.content.cluster.launcher),
-                    self.observe,
-                )
-            else:
-                found = read_trial(directory).outcome
-                if found is None:
-                    continue  # next_action takes it up
-                outcome = found
-            search.tell(proposal.number, outcome)
+            if search.name(proposal.number) not in begun:
+                self._try(proposal, search)
 
     def _set_aside_what_never_trained(self) -> None:
         """Take away what ended before its first step, so that its place is free again.

@@ -223,6 +223,8 @@ def misbehave(step, wrong):
         os.kill(os.getpid(), signal.SIGKILL)
     if now("hangs-at"):
         time.sleep(300)
+    while now("waits-at") and not Path("gate").exists():
+        time.sleep(0.01)
 
 
 def crash(last_line):

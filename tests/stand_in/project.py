@@ -104,11 +104,7 @@ class Project:
         for what in ("trial-started", "trial-ended"):
             told = Counter(entry["trial"] for entry in self.journal(what))
             assert told == Counter(trial.name for trial, _ in trials), what
-        attempts = Counter(
-            (e["trial"], e["attempt"])
-            for what in ("attempt-ended", "attempt-interrupted")
-            for e in self.journal(what)
-        )
+        attempts = Counter((e["trial"], e["attempt"]) for e in self.journal("attempt-ended"))
         assert attempts == Counter(
             (trial.name, n) for trial, results in trials for n in range(1, len(results) + 1)
         )
