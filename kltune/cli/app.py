@@ -17,7 +17,20 @@ from typing import Annotated
 import typer
 
 from kltune import __version__
-from kltune.cli import calibrate, comm, doctor, drift, export, plan, replay, status, train, watch
+from kltune.cli import (
+    calibrate,
+    comm,
+    doctor,
+    drift,
+    export,
+    init,
+    lint,
+    plan,
+    replay,
+    status,
+    train,
+    watch,
+)
 from kltune.errors import KltuneError, SettingsError
 
 EXIT_CODES = """Exit codes: 0 done; 1 the goal was not met; 2 wrong usage; 3 invalid configuration;
@@ -33,6 +46,8 @@ app = typer.Typer(
 )
 app.command("run")(calibrate.run)
 app.command("baseline")(calibrate.baseline)
+app.command("init")(init.init)
+app.command("lint")(lint.lint)
 app.command("plan")(plan.plan)
 app.command("export")(export.export)
 app.command("watch")(watch.watch)

@@ -1,7 +1,7 @@
-"""verl's configuration without verl: known defaults of a release, with overrides laid over them.
+"""verl's defaults, and overrides laid over them: of an installed verl, or as kltune knows them.
 
-Complete for the keys that kltune looks at and for no others, so that it can say nothing about
-keys that it does not know.
+What kltune knows by itself is complete for the keys that it looks at and for no others, so that it
+can say nothing about keys that it does not know.
 """
 
 from __future__ import annotations
@@ -9,13 +9,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import yaml
 
 from kltune.errors import SettingsError
+from kltune.verl.installation import Installation
 from kltune.verl.overrides import bare
 from kltune.verl.releases import Release, numbers
+
+if TYPE_CHECKING:
+    from omegaconf import DictConfig
 
 _ABSENT = "<absent>"
 
@@ -34,46 +38,77 @@ def default_config(release: Release) -> dict[str, Any]:
     return tree
 
 
-def offline_config(overrides: Mapping[str, Any], release: Release) -> dict[str, Any]:
-    """Return the resolved defaults of a release with overrides laid over them.
+def installed_defaults(verl: Installation, config_name: str = "ppo_trainer") -> DictConfig:
+    """Return the unresolved defaults of an installed verl.
 
-    References that lead out of the known keys stay as they are written.
+    Raises:
+        SettingsError: there is no configuration of that name, or it does not compose.
+    """
+    # Hydra costs a fifth of a second to import.
+    from hydra import compose, initialize_config_dir
+    from hydra.errors import HydraException
+
+    try:
+        with initialize_config_dir(config_dir=str(verl.config_dir), version_base=None):
+            return cast("DictConfig", compose(config_name))
+    except HydraException as error:
+        fault = f"{config_name}: verl {verl.version} has no such configuration"
+        raise SettingsError(fault) from error
+
+
+def offline_config(overrides: Mapping[str, Any], release: Release) -> dict[str, Any]:
+    """Return the resolved defaults of a release with overrides laid over them."""
+    from omegaconf import OmegaConf
+
+    return laid_over(OmegaConf.create(default_config(release)), overrides)
+
+
+def laid_over(config: DictConfig, overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return unresolved defaults with overrides laid over them, resolved; ``config`` is changed.
+
+    Choices of files (``model_engine``, ``group@package``) are left out: they need Hydra.
+    References that lead out of the tree stay as they are written.
 
     Raises:
         SettingsError: a value cannot stand where its key puts it, e.g. a list below a number.
     """
     # OmegaConf costs a tenth of a second to import.
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    faults: list[str] = []
+    for key, value in overrides.items():
+        if key.startswith("~") or "@" in key or "/" in key or bare(key) == "model_engine":
+            continue
+        try:
+            OmegaConf.update(config, bare(key), value, force_add=True)
+        except OmegaConfBaseException as error:
+            faults.append(f"{key}: {value!r} cannot stand here: {str(error).splitlines()[0]}")
+    if faults:
+        raise SettingsError(faults)
+    try:
+        return cast("dict[str, Any]", OmegaConf.to_container(config, resolve=True))
+    except OmegaConfBaseException:
+        return cast("dict[str, Any]", _resolved(config))
+
+
+def _resolved(node: Any) -> Any:
     from omegaconf import DictConfig, ListConfig, OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
-    config = OmegaConf.create(default_config(release))
-    faults: list[str] = []
-    for key, value in overrides.items():
-        if not key.startswith("~") and "@" not in key and "/" not in key:
-            try:
-                OmegaConf.update(config, bare(key), value, force_add=True)
-            except OmegaConfBaseException as error:
-                faults.append(f"{key}: {value!r} cannot stand here: {str(error).splitlines()[0]}")
-    if faults:
-        raise SettingsError(faults)
-
-    def resolved(node: Any) -> Any:
-        if isinstance(node, DictConfig):
-            return {str(name): item(node, name) for name in node}
-        if isinstance(node, ListConfig):
-            return [item(node, index) for index in range(len(node))]
-        return node
-
-    def item(node: Any, name: Any) -> Any:
+    def item(name: Any) -> Any:
         if OmegaConf.is_missing(node, name):
             return "???"
         try:
-            return resolved(node[name])
+            return _resolved(node[name])
         except OmegaConfBaseException:
             return OmegaConf.to_container(node, resolve=False)[name]  # type: ignore[index]
 
-    found: dict[str, Any] = resolved(config)
-    return found
+    if isinstance(node, DictConfig):
+        return {str(name): item(name) for name in node}
+    if isinstance(node, ListConfig):
+        return [item(index) for index in range(len(node))]
+    return node
 
 
 @cache

@@ -8,15 +8,13 @@ that one file serves every release that knows its keys.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-
-import yaml
 
 from kltune.errors import SettingsError
 from kltune.verl.overrides import bare
 from kltune.verl.secrets import redact, without_secrets
+from kltune.verl.yaml_text import scalar
 
 #: Where verl keeps its configuration; Hydra finds it without knowing where verl is installed.
 SEARCH_PATH = "pkg://verl.trainer.config"
@@ -55,13 +53,13 @@ def config_yaml(
             deleted.append(key)
         elif _is_group(key):
             choice = "" if key.startswith("+") else "override "
-            groups.append(f"  - {choice}{bare(key)}: {_scalar(value)}{_comment(origin)}")
+            groups.append(f"  - {choice}{bare(key)}: {scalar(value)}{_comment(origin)}")
         else:
             _plant(tree, bare(key), value, origin)
     if deleted:
         header = [*header, f"Add to the command line: {' '.join(deleted)}"]
     top = [f"#{_comment(line)[3:]}" for text in header for line in text.splitlines() or [""]]
-    defaults = ["defaults:", f"  - {_scalar(base)}", "  - _self_", *groups]
+    defaults = ["defaults:", f"  - {scalar(base)}", "  - _self_", *groups]
     return "\n".join([*top, *defaults, *_lines(tree, "")]) + "\n"
 
 
@@ -90,9 +88,9 @@ def _lines(tree: _Tree, indent: str) -> Iterator[str]:
     for name, node in tree.items():
         if isinstance(node, tuple):
             value, origin = node
-            yield f"{indent}{_scalar(name)}: {_scalar(value)}{_comment(origin)}"
+            yield f"{indent}{scalar(name)}: {scalar(value)}{_comment(origin)}"
         else:
-            yield f"{indent}{_scalar(name)}:"
+            yield f"{indent}{scalar(name)}:"
             yield from _lines(node, indent + "  ")
 
 
@@ -101,29 +99,3 @@ def _comment(origin: str) -> str:
     printable = "".join(c if c.isprintable() else " " for c in redact(origin))
     words = " ".join(printable.split())
     return f"  # {words}" if words else ""
-
-
-class _Dumper(yaml.SafeDumper):
-    """Quotes every string that YAML 1.1, YAML 1.2 or OmegaConf could read as something else."""
-
-
-def _represent_str(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
-    plain = re.fullmatch(r"[A-Za-z_/][\w./-]*", text, re.ASCII)
-    words = {"true", "false", "null", "none", "yes", "no", "on", "off", "y", "n", "inf", "nan"}
-    style = None if plain and text.lower() not in words else '"'
-    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=style)
-
-
-_Dumper.add_representer(str, _represent_str)
-
-
-def _scalar(value: Any) -> str:
-    text: str = yaml.dump(
-        list(value) if isinstance(value, tuple) else value,
-        Dumper=_Dumper,
-        default_flow_style=True,
-        width=float("inf"),
-        allow_unicode=True,
-        sort_keys=False,
-    )
-    return text.removesuffix("...\n").strip("\n")

@@ -107,14 +107,15 @@ def key_unknown(s: Subject) -> Iterator[LintFinding]:
         if name.startswith("hydra.") or _explained(name, s):
             continue
         near = difflib.get_close_matches(name, known, n=2, cutoff=0.8)
+        meant = difflib.get_close_matches(name, known, n=1, cutoff=0.93)
         yield LintFinding(
             "key-unknown",
             Level.ERROR,
             f"{name}: verl {s.release.version} has no such key"
             + (f"; near: {', '.join(near)}" if near else f"; to add a new key write +{name}"),
             {key: value},
-            fix={near[0]: value} if len(near) == 1 else {},
-            drop=(key,) if len(near) == 1 else (),
+            fix={meant[0]: value} if meant else {},
+            drop=(key,) if meant else (),
         )
 
 

@@ -102,14 +102,16 @@ def model_missing(s: Subject) -> Iterator[LintFinding]:
     for key, used in wanted.items():
         path = s.release.path(key) or ""
         if used and not s.given(path):
-            actor = s.value(f"{MODEL}.path") if key is Key.CRITIC_MODEL_PATH else None
+            # As the user wrote it, references to the environment unresolved.
+            own = next(iter(s.given(f"{MODEL}.path").values()), None)
+            actor = own if key is Key.CRITIC_MODEL_PATH else None
             yield LintFinding(
                 "model-missing",
                 Level.ERROR,
                 f"{path} is verl's default {s.value(path)!r}, a directory of its authors"
                 + ("; it does not follow the actor's" if actor else ""),
                 {path: s.value(path)},
-                fix={path: actor} if actor and s.given(f"{MODEL}.path") else {},
+                fix={path: actor} if actor else {},
             )
 
 
