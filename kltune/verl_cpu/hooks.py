@@ -12,7 +12,7 @@ import importlib.machinery
 import os
 import sys
 from collections.abc import Callable
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 # Seconds between two looks of the trainer at what the rollout has finished.
@@ -112,6 +112,46 @@ def _loops_in_servers(module: ModuleType) -> None:
     _replace(module.AgentLoopManagerTQ, "_init_agent_loop_workers", start)
 
 
+def _one_message(module: ModuleType) -> None:
+    """trainer/ppo/v1/agent_loop_tq.py:133,199 writes each prompt's results on their own."""
+    from kltune.verl_cpu.courier import Courier
+
+    _replace(module, "tq", Courier(module.tq, module.list_of_dict_to_tensordict))
+    _replace(module, "list_of_dict_to_tensordict", lambda rows: rows)  # packed by the courier
+
+
+def _plain_instantiate(module: ModuleType) -> None:
+    """experimental/agent_loop/agent_loop.py:632 has hydra build an agent loop for each prompt.
+
+    It merges configurations for 2 ms to find the class and call it.
+    """
+    hydra = module.hydra
+
+    def instantiate(config: Any, **kwargs: Any) -> Any:
+        if list(config) != ["_target_"]:
+            return hydra.utils.instantiate(config, **kwargs)
+        return hydra.utils.get_class(config["_target_"])(**kwargs)
+
+    _replace(module, "hydra", SimpleNamespace(utils=SimpleNamespace(instantiate=instantiate)))
+
+
+def _nothing_to_move(module: ModuleType) -> None:
+    """workers/engine/fsdp/transformer_impl.py:1552 moves each micro-batch to the device.
+
+    Where everything is there already, tensordict still rebuilds the batch, its hundreds of
+    non-tensor values one by one: a quarter of a step.
+    """
+    original = module.TensorDict.to
+
+    @functools.wraps(original)
+    def to(self: Any, *args: Any, **kwargs: Any) -> Any:
+        if args == ("cpu",) and not kwargs and str(self.device or "cpu") == "cpu":
+            return self
+        return original(self, *args, **kwargs)
+
+    _replace(module.TensorDict, "to", to)
+
+
 def _watch_rollout(module: ModuleType) -> None:
     """trainer/ppo/v1/replay_buffer.py:144 looks every 2.0 s, longer than a whole step here.
 
@@ -159,7 +199,16 @@ def _forked_workers(module: ModuleType) -> None:
     _replace(module, "get_ppo_ray_runtime_env", runtime_env)
 
 
+def _each(*hooks: Callable[[ModuleType], None]) -> Callable[[ModuleType], None]:
+    def apply(module: ModuleType) -> None:
+        for hook in hooks:
+            hook(module)
+
+    return apply
+
+
 HOOKS: dict[str, Callable[[ModuleType], None]] = {
+    "tensordict": _nothing_to_move,
     "verl.utils.distributed": _plain_gloo,
     "verl.utils.fsdp_utils": _no_offload,
     "verl.utils.model": _critic_attention,
@@ -168,7 +217,8 @@ HOOKS: dict[str, Callable[[ModuleType], None]] = {
     "verl.workers.rollout.router": _no_balancer,
     "verl.experimental.reward_loop.reward_loop": _no_reward_actors,
     "verl.trainer.constants_ppo": _forked_workers,
-    "verl.trainer.ppo.v1.agent_loop_tq": _loops_in_servers,
+    "verl.experimental.agent_loop.agent_loop": _plain_instantiate,
+    "verl.trainer.ppo.v1.agent_loop_tq": _each(_loops_in_servers, _one_message),
     "verl.trainer.ppo.v1.replay_buffer": _watch_rollout,
 }
 

@@ -8,6 +8,7 @@ the tiny models that train here need for the arithmetic.
 from __future__ import annotations
 
 import asyncio
+import logging
 import traceback
 from collections import Counter
 from collections.abc import Sequence
@@ -28,6 +29,8 @@ from kltune.verl_cpu.generation import Completion, Sampling, generate
 
 # Seconds without a new request after which a batch is taken to be complete.
 _QUIET_S = 0.01
+# Warns for each prompt that verl has no special handling of the model's chat template.
+_CHATTY = "verl.utils.tokenizer.continuous_token_wiring"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +183,7 @@ class RolloutServer:
                 reward that the trainer computes later.
         """
         # The class under @ray.remote: here it lives inside another actor.
+        logging.getLogger(_CHATTY).setLevel(logging.ERROR)
         worker = AgentLoopWorkerTQ.__ray_metadata__.modified_class
         if rewards is not None and not rewards:
             rewards = [_Local(RewardLoopWorker(config))]
