@@ -126,6 +126,29 @@ class Watch(_Section):
     thresholds: dict[str, float] = {}
 
 
+class Validate(_Section):
+    """What is validated, and how often.
+
+    ``tasks`` are ``gsm8k``, ``aime24``, ``aime25`` or parquet files in verl's schema; none takes
+    verl's own ``data.val_files``. ``samples`` answers are drawn to each problem, greedily where it
+    is 1. ``pass_at`` asks for pass@k besides pass@1.
+    """
+
+    tasks: list[str] = []
+    seeds: int = Field(3, ge=1, le=50)
+    samples: int = Field(1, ge=1)
+    temperature: float = Field(1.0, gt=0)
+    pass_at: list[int] = []
+
+    @model_validator(mode="after")
+    def _enough(self) -> Validate:
+        if any(not 1 <= k <= self.samples for k in self.pass_at):
+            raise ValueError(
+                f"pass_at must lie between 1 and samples ({self.samples}), got {self.pass_at}"
+            )
+        return self
+
+
 class DriftSection(_Section):
     """Share of changed training data from which a calibration is to be made again, 0 to 1."""
 
@@ -142,6 +165,7 @@ class Content(_Section):
     band: BandSection = BandSection()
     search: SearchSection = SearchSection()
     watch: Watch = Watch()
+    validation: Validate = Field(Validate(), alias="validate")
     drift: DriftSection = DriftSection()
 
 

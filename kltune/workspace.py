@@ -7,6 +7,7 @@
       decisions.jsonl             the decision journal
       calibration.json            the result
       data.json                   fingerprint of the training data
+      validation.json             base, reference and calibrated settings compared
       baseline/<trial>/           one directory a stage and trial; also train/<trial>/
         trial.json                what is run
         outcome.json              what it came to, once it has ended
@@ -118,6 +119,11 @@ class AttemptDir:
         return self.path / "hydra"
 
     @property
+    def validation(self) -> Path:
+        """verl's ``validation_data_dir``: every answer of every validation."""
+        return self.path / "validation"
+
+    @property
     def result(self) -> Path:
         """How the attempt ended."""
         return self.path / "result.json"
@@ -178,6 +184,15 @@ class Workspace:
         return self.path / "data.json"
 
     @property
+    def validation(self) -> Path:
+        """What ``kltune validate`` found."""
+        return self.path / "validation.json"
+
+    def test_set(self, name: str) -> Path:
+        """Return where a test set that was fetched by name is kept."""
+        return self.path / "data" / f"{name}.parquet"
+
+    @property
     def study_url(self) -> str:
         """Storage URL of the study unless the settings name another."""
         return f"sqlite:///{(self.path / 'study.db').resolve()}"
@@ -203,6 +218,19 @@ class Workspace:
         """Return the trials of a stage, in the order in which they were started."""
         found = [TrialDir(p.parent) for p in self.stage(stage).glob("*/trial.json")]
         return sorted(found, key=lambda t: (read_json(t.trial)["started"], t.path.name))
+
+    def set_stage_aside(self, name: str) -> None:
+        """Take a whole stage out; it is kept under ``set-aside`` for whoever asks."""
+        stage, shelf = self.stage(name), self.path / "set-aside"
+        if not stage.exists():
+            return
+        number = len(list(shelf.glob(f"{name}-*"))) + 1
+        try:
+            shelf.mkdir(exist_ok=True)
+            stage.rename(shelf / f"{name}-{number}")
+        except OSError as error:
+            raise cannot_write(shelf, error) from error
+        self.decide("stage-set-aside", stage=name)
 
     def set_aside(self, directory: TrialDir) -> None:
         """Take a trial out of its stage; it is kept under ``set-aside`` for whoever asks."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from kltune.calibration.preflight import Setup
@@ -12,6 +13,7 @@ from kltune.trial import TrialSpec
 from kltune.verl.command import logged_to
 from kltune.verl.compose import value_at
 from kltune.verl.keys import Key
+from kltune.verl.overrides import lay_over
 
 
 def trial_spec(
@@ -24,14 +26,23 @@ def trial_spec(
     validate_first: bool,
     save_freq: int = -1,
     cooldown: int = 0,
+    overrides: Mapping[str, Any] | None = None,
+    test_freq: int | None = None,
+    keep_answers: bool = False,
 ) -> TrialSpec:
-    """Return the spec of a trial; see ``TrialSpec`` for the arguments."""
+    """Return the spec of a trial; see ``TrialSpec`` for the arguments.
+
+    Args:
+        overrides: of verl, laid over the user's own.
+        test_freq: steps between validations; None takes the user's, else the last step only.
+    """
     content = setup.settings.content
-    test_freq = verl_value(setup, Key.TEST_FREQ)
+    if test_freq is None:
+        test_freq = verl_value(setup, Key.TEST_FREQ)
     return TrialSpec(
         trial=trial,
         command=tuple(content.verl.command),
-        base=content.verl.overrides,
+        base=lay_over(content.verl.overrides, overrides or {}),
         env=content.verl.env,
         loggers=tuple(logged_to(setup.config, content.verl.overrides, setup.release)),
         verl=setup.verl,
@@ -46,6 +57,7 @@ def trial_spec(
         profile=rules,
         limits=limits,
         cooldown=cooldown,
+        keep_answers=keep_answers,
     )
 
 

@@ -20,6 +20,7 @@ from kltune import __version__
 from kltune.cli import (
     calibrate,
     comm,
+    data,
     doctor,
     drift,
     export,
@@ -29,6 +30,7 @@ from kltune.cli import (
     replay,
     status,
     train,
+    validate,
     watch,
 )
 from kltune.errors import KltuneError, SettingsError
@@ -53,7 +55,9 @@ app.command("export")(export.export)
 app.command("watch")(watch.watch)
 app.command("replay")(replay.replay)
 app.command("train")(train.train)
+app.command("validate")(validate.validate)
 app.command("drift")(drift.drift)
+app.command("data")(data.data)
 app.command("comm")(comm.comm)
 app.command("status")(status.status)
 app.command("doctor")(doctor.doctor)

@@ -30,6 +30,7 @@ class Role(Enum):
     CONFIRM_WINNER = "confirm-winner"
     CONFIRM_REFERENCE = "confirm-reference"
     TRAINING = "training"
+    VALIDATION = "validation"
 
 
 @dataclass(frozen=True, slots=True)

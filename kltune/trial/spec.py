@@ -40,6 +40,7 @@ class TrialSpec:
         profile: rules that judge the trial.
         limits: of its restarts and retries.
         cooldown: steps after a restart in which only non-finite values count.
+        keep_answers: whether verl writes every answer of every validation down.
     """
 
     trial: Trial
@@ -59,6 +60,7 @@ class TrialSpec:
     profile: Profile
     limits: Limits
     cooldown: int
+    keep_answers: bool = False
 
     @property
     def gpus(self) -> int:
@@ -82,6 +84,7 @@ class TrialSpec:
             test_freq=self.test_freq,
             validate_first=self.validate_first,
             save_freq=self.save_freq,
+            validation_dump=absolute.validation if self.keep_answers else None,
         )
         if resume_from is not None:
             control = replace(control, resume_from=Path(resume_from), validate_first=False)

@@ -111,6 +111,7 @@ class RunControl:
         validate_first: whether to validate before training.
         save_freq: steps between checkpoints; -1 for none.
         resume_from: checkpoint to continue from (a ``global_step_N`` directory).
+        validation_dump: directory for every answer of every validation; None keeps none.
     """
 
     steps: int
@@ -124,6 +125,7 @@ class RunControl:
     validate_first: bool
     save_freq: int = -1
     resume_from: Path | None = None
+    validation_dump: Path | None = None
 
 
 def control_overrides(
@@ -162,6 +164,8 @@ def control_overrides(
         Key.ROLLOUT_SEED: control.seed,
         Key.HYDRA_RUN_DIR: str(control.hydra),
     }
+    if control.validation_dump is not None:
+        wanted[Key.VALIDATION_DUMP] = str(control.validation_dump)
     return _overrides(wanted, release)
 
 

@@ -191,3 +191,43 @@ def _prompt_lengths(prompt: pyarrow.Array) -> pyarrow.Array:
     )
     total = numpy.concatenate([[0], numpy.cumsum(of_messages)])
     return pyarrow.array(numpy.diff(total[_offsets(prompt).to_numpy()]))
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A problem of a test set: its place in the file, its text, and the expected answer."""
+
+    name: str
+    text: str
+    truth: str
+
+
+def read_problems(path: Path, prompt_key: str = "prompt") -> list[Problem]:
+    """Return the problems of a test set in verl's schema; ``name`` is the number of the row.
+
+    Raises:
+        SettingsError: the file is missing, is no parquet file, or lacks a column of verl's.
+    """
+    import pyarrow
+    import pyarrow.parquet
+
+    try:
+        with pyarrow.parquet.ParquetFile(path) as file:
+            _columns(path, file.schema_arrow.names, prompt_key)
+            rows = file.read([prompt_key, "reward_model"]).to_pylist()
+    except FileNotFoundError:
+        raise SettingsError(f"{path}: there is no such file") from None
+    except (pyarrow.ArrowInvalid, OSError) as error:
+        first = str(error).splitlines()[0]
+        raise SettingsError(f"{path}: cannot be read as parquet ({first})") from None
+    return [
+        Problem(
+            str(number), _last_text(row[prompt_key]), str(row["reward_model"].get("ground_truth"))
+        )
+        for number, row in enumerate(rows)
+    ]
+
+
+def _last_text(prompt: Any) -> str:
+    """Return what the last message of a prompt says: templates wrap it, and do not change it."""
+    return str(prompt[-1]["content"] if isinstance(prompt, list) else prompt).strip()
