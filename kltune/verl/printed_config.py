@@ -8,26 +8,50 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from kltune.verl.compose import value_at
-from kltune.verl.crash import plain_text
 from kltune.verl.overrides import bare
 
-#: verl prints with ``pprint``, whose first key is the alphabetically first section.
-_FIRST = re.compile(r"^\{'\w+': ")
+#: verl prints with ``pprint``, whose first key is the alphabetically first section, and which
+#: indents every line but the first.
+_FIRST, _MORE = re.compile(r"\{'\w+': "), re.compile(r" +\S")
+
+_TRIES = 10
+
+_COLOUR = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
+#: Ray names the process that printed a line: ``(TaskRunner pid=7) `` or ``(… pid=7, ip=…) ``.
+_PRINTED_BY = re.compile(r"(\([^()]{0,80}pid=\d+[^()]{0,80}\)) ?")
 
 
 def printed_config(lines: Iterable[bytes]) -> dict[str, Any] | None:
-    """Return the configuration in the lines of a console log; None if there is none (yet)."""
+    """Return the configuration in the lines of a console log; None if there is none (yet).
+
+    Lines that other processes, or the driver, have printed in between are left out.
+    """
     collected: list[str] = []
+    printed_by, tries = "", 0
     for line in lines:
-        text = plain_text(line)
-        if not collected and not _FIRST.match(text):
+        text, who = _whole_text(line)
+        if _FIRST.match(text):
+            collected, printed_by, tries = [text], who, 0
+        elif collected and who == printed_by and _MORE.match(text):
+            collected.append(text)
+        else:
             continue
-        collected.append(text)
-        # A nested section never ends with the closing brace of the whole at the line's end and
-        # leaves valid Python, so the first text that parses is all of it.
-        if text.endswith("}") and (found := _parse("\n".join(collected))) is not None:
-            return found
+        # Every line but the last of all ends otherwise, so one that does and leaves no valid
+        # Python is a stranger's; after a few of them this is no configuration.
+        if text.endswith("}"):
+            if (found := _parse("\n".join(collected))) is not None:
+                return found
+            tries += 1
+        if tries > _TRIES:
+            collected = []
     return None
+
+
+def _whole_text(line: bytes) -> tuple[str, str]:
+    """Return what a line says, and which process printed it."""
+    text = _COLOUR.sub("", line.decode("utf-8", "replace").rstrip())
+    found = _PRINTED_BY.match(text)
+    return (text, "") if found is None else (text[found.end() :], found[1])
 
 
 def _parse(text: str) -> dict[str, Any] | None:
