@@ -6,13 +6,13 @@ Every value keeps its origin, so that a report or an export can say where it cam
 from __future__ import annotations
 
 import difflib
-import hashlib
 import json
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, get_origin
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -21,7 +21,6 @@ from kltune.domain.kl import ESTIMATORS
 from kltune.domain.outcome import Band
 from kltune.errors import SettingsError
 from kltune.verl.overrides import bare, lay_over
-from kltune.verl.secrets import is_secret_name
 
 #: Preset of a first run without a file of settings.
 FIRST_PRESET = "cpu-tiny"
@@ -31,12 +30,22 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
+#: What a process can be given: no null byte.
+_Word = Annotated[str, Field(pattern=r"^[^\x00]*$")]
+
+#: A finite number above 0.
+_Positive = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+
+
 class Verl(_Section):
     """How verl is started."""
 
-    command: list[str] = Field(["python3", "-m", "verl.trainer.main_ppo"], min_length=1)
+    # YAML reads ``OMP_NUM_THREADS: 1`` as a number, and a variable is text.
+    model_config = ConfigDict(coerce_numbers_to_str=True)
+
+    command: list[_Word] = Field(["python3", "-m", "verl.trainer.main_ppo"], min_length=1)
     overrides: dict[str, Any] = {}
-    env: dict[str, str] = {}
+    env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], _Word] = {}
 
 
 class Cluster(_Section):
@@ -106,9 +115,9 @@ class SearchSection(_Section):
 
     trials: int = Field(12, ge=0)
     steps: int | None = Field(None, ge=2)
-    epochs: float = Field(10, gt=0)
-    timeout_minutes: float | None = Field(None, gt=0)
-    max_gpu_hours: float | None = Field(None, gt=0)
+    epochs: _Positive = 10
+    timeout_minutes: _Positive | None = None
+    max_gpu_hours: _Positive | None = None
     storage: str | None = None
     seed: int = Field(1, ge=0)
     confirmations: int = Field(1, ge=0, le=20)
@@ -121,9 +130,51 @@ class Watch(_Section):
 
     profile: str = "protocol"
     restarts: int = Field(3, ge=0)
-    kl_coef_max: float = Field(1.0, gt=0)
+    kl_coef_max: _Positive = 1.0
     cooldown: int = Field(5, ge=0)
     thresholds: dict[str, float] = {}
+
+
+class Reward(_Section):
+    """One source of reward.
+
+    ``rule`` is ``verl`` (its own scorer of the data source), ``pattern`` (1 where the regular
+    expression is found in the answer), ``length`` (characters divided by ``per``), ``function``
+    (``path.py:name``, called like verl's own) or ``model`` (a classifier behind vLLM's API at
+    ``url``, or verl's own reward model). The score is the sum of ``weight`` times what a source
+    gives, at most ``cap``; nothing where a ``required`` source gives nothing. A weight of 0 logs a
+    source and does not reward it.
+    """
+
+    rule: Literal["verl", "pattern", "length", "function", "model"]
+    weight: float = Field(1.0, allow_inf_nan=False)
+    cap: float | None = Field(None, allow_inf_nan=False)
+    required: bool = False
+    pattern: str | None = None
+    per: float | None = Field(None, gt=0, allow_inf_nan=False)
+    function: str | None = Field(None, pattern=r".+\.py:\w+$")
+    model: str | None = None
+    url: str | None = Field(None, pattern=r"^https?://")
+
+    @model_validator(mode="after")
+    def _fits(self) -> Reward:
+        needed = {"pattern": "pattern", "length": "per", "function": "function", "model": "model"}
+        for rule, name in needed.items():
+            if (getattr(self, name) is not None) != (self.rule == rule):
+                verb = "needs" if self.rule == rule else "takes no"
+                raise ValueError(f"rule {self.rule} {verb} {name}")
+        if self.url is not None and self.rule != "model":
+            raise ValueError(f"rule {self.rule} takes no url")
+        if self.pattern is not None:
+            try:
+                re.compile(self.pattern)
+            except re.error as error:
+                raise ValueError(f"pattern is no regular expression: {error}") from None
+        return self
+
+
+#: What verl itself calls a number of an answer.
+_TAKEN = {"score", "acc", "reward", "pred"}
 
 
 class Validate(_Section):
@@ -165,8 +216,17 @@ class Content(_Section):
     band: BandSection = BandSection()
     search: SearchSection = SearchSection()
     watch: Watch = Watch()
+    rewards: dict[Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")], Reward] = {}
     validation: Validate = Field(Validate(), alias="validate")
     drift: DriftSection = DriftSection()
+
+    @model_validator(mode="after")
+    def _names_are_free(self) -> Content:
+        if taken := sorted(_TAKEN & self.rewards.keys()):
+            raise ValueError(
+                f"rewards: {', '.join(taken)} is a name of verl's own; choose another"
+            )
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,26 +258,20 @@ class Settings:
     def identity(self) -> dict[str, Any]:
         """Return what decides the result of a trial: a workspace holds one identity.
 
-        Budgets are left out (a run may be continued with more trials), and so are the values of
-        secrets, of which only a digest is kept.
+        Budgets are left out: a run may be continued with more trials.
         """
         content = self.content.model_dump(mode="json")
         search = content["search"]
-        env = {
-            name: hashlib.sha256(value.encode()).hexdigest()[:12]
-            if is_secret_name(name)
-            else value
-            for name, value in content["verl"]["env"].items()
-        }
         return {
             "verl.command": content["verl"]["command"],
             "verl.overrides": content["verl"]["overrides"],
-            "verl.env": env,
+            "verl.env": content["verl"]["env"],
             "cluster": content["cluster"],
             "band": content["band"],
             "search.steps": search["steps"],
             "search.epochs": search["epochs"],
             "search.seed": search["seed"],
+            "search.storage": search["storage"],
             "search.space": search["space"],
             "watch": content["watch"],
         }
@@ -270,6 +324,8 @@ def load(
         options: other values of the command line by dotted path, e.g. ``search.trials``; None
             values are left out.
 
+    A layer that gives a length in epochs takes the place of a length in steps below it.
+
     Raises:
         SettingsError: everything that is wrong in them, with the file that it stands in.
     """
@@ -282,9 +338,10 @@ def load(
         layers.append((str(config), file_layer))
     if overrides:
         layers.append(("--set", {"verl": {"overrides": dict(overrides)}}))
-    for path, value in (options or {}).items():
-        if value is not None:
-            layers.append((_option(path), _nested(path, value)))
+    given = {path: value for path, value in (options or {}).items() if value is not None}
+    if "search.epochs" in given:
+        given.setdefault("search.steps", None)
+    layers += [(_option(path), _nested(path, value)) for path, value in given.items()]
 
     merged: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -299,7 +356,7 @@ def load(
 
 
 def _option(path: str) -> str:
-    return "--" + path.rsplit(".", 1)[-1].replace("_", "-")
+    return "--" + path.rsplit(".", 1)[-1].removesuffix("_minutes").replace("_", "-")
 
 
 def _nested(path: str, value: Any) -> dict[str, Any]:
@@ -347,6 +404,9 @@ def _read(path: Path) -> dict[str, Any]:
         return {}
     if not isinstance(content, dict):
         raise SettingsError(f"{path}: must hold settings by name, got a {type(content).__name__}")
+    search = content.get("search")
+    if isinstance(search, dict) and "epochs" in search:
+        search.setdefault("steps", None)
     return content
 
 
@@ -358,9 +418,12 @@ def _lay(
     def merge(target: dict[str, Any], source: Mapping[str, Any], prefix: str) -> None:
         for key, value in source.items():
             path = f"{prefix}{key}"
+            if value is None and path in _MAPPINGS:
+                continue  # a section whose every line is commented out
             if path == "verl.overrides" and isinstance(value, Mapping):
-                target[key] = lay_over(target.get(key) or {}, value)
-                origins.update({f"verl.overrides[{bare(k)}]": origin for k in value})
+                named = {str(k): v for k, v in value.items()}
+                target[key] = lay_over(target.get(key) or {}, named)
+                origins.update({f"verl.overrides[{bare(k)}]": origin for k in named})
             elif isinstance(value, Mapping) and isinstance(target.get(key, {}), dict):
                 merge(target.setdefault(key, {}), value, f"{path}.")
             else:
@@ -370,11 +433,26 @@ def _lay(
     merge(below, layer, "")
 
 
+def _mappings(model: type[BaseModel], prefix: str = "") -> Iterator[str]:
+    """Yield the dotted path of every setting that holds settings, or values by name."""
+    for name, info in model.model_fields.items():
+        path = f"{prefix}{info.alias or name}"
+        if isinstance(info.annotation, type) and issubclass(info.annotation, BaseModel):
+            yield path
+            yield from _mappings(info.annotation, f"{path}.")
+        elif get_origin(info.annotation) is dict:
+            yield path
+
+
+_MAPPINGS = frozenset(_mappings(Content))
+
+
 def _fault(error: Any, origins: Mapping[str, str]) -> str:
     location: Sequence[Any] = error["loc"]
     path = ".".join(str(part) for part in location)
     parent = ".".join(str(part) for part in location[:-1])
-    origin = origins.get(path) or origins.get(parent)
+    within = {origin for name, origin in origins.items() if name.startswith(f"{path}.")}
+    origin = origins.get(path) or ", ".join(sorted(within)) or origins.get(parent)
     where = f" ({origin})" if origin else ""
     if error["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(location[-1]), _fields(location[:-1]), n=1)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 
+from kltune.errors import LaunchError
 from kltune.launchers import LAUNCHERS, open_launcher
-from kltune.trial.records import AttemptRecord, AttemptResult, read
-from kltune.workspace import Workspace, cannot_write
+from kltune.trial.records import AttemptRecord, read
+from kltune.workspace import AttemptDir, Workspace, cannot_write
 
 
 def start_over(workspace: Workspace) -> None:
@@ -20,17 +22,23 @@ def start_over(workspace: Workspace) -> None:
     if not workspace.identity.exists():
         return
     with workspace.locked():
-        for stage in workspace.stages():
-            for trial in workspace.trials(stage):
-                for attempt in trial.attempts():
-                    record = read(attempt.plan, AttemptRecord)
-                    if record is not None and read(attempt.result, AttemptResult) is None:
-                        scheme = record.handle.partition("://")[0]
-                        if scheme in LAUNCHERS:
-                            open_launcher(scheme).cancel(record.handle)
-        stamp = time.strftime("%Y%m%d-%H%M%S")
-        aside = workspace.path.with_name(f"{workspace.path.name}.{stamp}")
+        for plan in workspace.path.glob("*/*/attempt-*/attempt.json"):
+            _end(AttemptDir(plan.parent))
+        path = workspace.path.resolve()
+        aside = path.with_name(f"{path.name}.{time.strftime('%Y%m%d-%H%M%S')}")
+        while aside.exists():
+            aside = aside.with_name(f"{aside.name}+")
         try:
-            workspace.path.rename(aside)
+            path.rename(aside)
         except OSError as error:
             raise cannot_write(aside, error) from error
+
+
+def _end(attempt: AttemptDir) -> None:
+    # Neither a damaged file nor a machine that is gone must keep anybody from starting over.
+    with suppress(LaunchError):
+        record = read(attempt.plan, AttemptRecord)
+        if record is not None and not attempt.result.exists():
+            scheme = record.handle.partition("://")[0]
+            if scheme in LAUNCHERS:
+                open_launcher(scheme).cancel(record.handle)

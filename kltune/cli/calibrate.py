@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -59,7 +60,8 @@ def run(
         directory = Workspace(workspace).calibrated
         write_config(calibration, directory, remembered(Workspace(workspace)))
         out.note(f"Wrote {directory / 'config.yaml'}")
-        out.hint(f"kltune export --workspace {workspace} -o DIR", "the config, where you want it")
+        where = shlex.quote(str(workspace))
+        out.hint(f"kltune export --workspace {where} -o DIR", "the config, where you want it")
     _finish(calibration)
 
 
@@ -82,9 +84,9 @@ def baseline(
     options = _budget(trials, steps, epochs, timeout, max_gpu_hours)
     calibration = _calibrate(out, workspace, config, preset, overrides, options, fresh)
     if calibration.settings is not None:
+        where = shlex.quote(str(workspace))
         out.hint(
-            f"kltune export --workspace {workspace} -o calibrated",
-            "a config that verl trains with",
+            f"kltune export --workspace {where} -o calibrated", "a config that verl trains with"
         )
     _finish(calibration)
 
@@ -120,11 +122,8 @@ def _calibrate(
     from kltune.trial.records import as_json
     from kltune.workspace import Workspace
 
-    if options.get("search.epochs") is not None and options.get("search.steps") is None:
-        # A preset's own number of steps must not win over the epochs that were asked for.
-        options["search.steps"] = None
     setup = prepare(settings_of(preset, config, overrides, options))
-    workspace = Workspace(path)
+    workspace = Workspace(path.resolve())
     if fresh:
         start_over(workspace)
     search = setup.settings.content.search
