@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from kltune.calibration.rewards import with_rewards
 from kltune.domain.kl import KlSettings, Placement, smallest_horizon
 from kltune.domain.profiles import PROFILES
 from kltune.errors import SettingsError
@@ -54,6 +55,7 @@ def prepare(settings: Settings) -> Setup:
     release = release_of(verl.version)
     if not release.launchable:
         raise SettingsError(f"verl {verl.version}: kltune reads its logs, but cannot launch it")
+    settings = with_rewards(settings, release)
     content = settings.content
     size = {
         release.key(Key.NODES): content.cluster.nodes,

@@ -50,6 +50,8 @@ class History:
                 course.rewind(step.step)
         self.previous = self.step if self.trained and self.step.step < step.step else None
         self.step = step
+        if step.held_out is not None:
+            self._courses["held_out"].add(step.step, step.held_out)
         if not step.names:
             return
         self.trained += 1
@@ -75,7 +77,10 @@ class History:
         return self.at_best.get(number, course.start)
 
     def __getitem__(self, number: str) -> Course:
-        """Return the course of a number of the step record, empty if it was never logged."""
+        """Return the course of a number of the step record, empty if it was never logged.
+
+        ``held_out`` is among them, with its value before training.
+        """
         return self._courses[number]
 
     def name(self, number: str) -> str:

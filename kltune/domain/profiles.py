@@ -52,6 +52,7 @@ _ROBUST = {
     "score_noise": Threshold(4.0, "standard deviations of one step's score"),
     "score_noise_far": Threshold(8.0, "for scores without bounds, where half the way says little"),
     "score_scale": Threshold(0.05, "share of the range of scores; smaller falls do not matter"),
+    "held_out_loss": Threshold(0.2, "share; 250 problems are off by 0.06 of their score"),
     "length_fall": Threshold(0.6, "share; good runs on GSM8K end at 0.65 of their first length"),
     "length_rise": Threshold(2.0, "factor; reasoning runs double in about 40 steps"),
     "clip_ratio": Threshold(0.3, "share; a third of the answers cut; good runs reach 0.4 at most"),

@@ -76,6 +76,16 @@ class Step:
     validation: Mapping[str, float] = field(default_factory=dict)
     raw: Mapping[str, float] = field(default_factory=dict)
 
+    @property
+    def held_out(self) -> float | None:
+        """Mean of the validation scores; None at a step that made none.
+
+        Of several numbers on the same answers (best or majority of N) the plain means count.
+        """
+        means = [v for name, v in self.validation.items() if "/mean@" in name]
+        found = means or list(self.validation.values())
+        return math.fsum(found) / len(found) if found else None
+
     def non_finite(self) -> Iterator[tuple[str, float]]:
         """Yield (verl's metric name, value) for every NaN or infinite number of the record."""
         return ((name, value) for name, value in self.raw.items() if not math.isfinite(value))

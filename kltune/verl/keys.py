@@ -97,6 +97,7 @@ class Key(Enum):
     ACTOR_PROFILER = "actor_rollout_ref.actor.profiler.enable"
     REWARD_PATH = "reward.custom_reward_function.path"
     REWARD_NAME = "reward.custom_reward_function.name"
+    REWARD_SOURCES = "+reward.custom_reward_function.reward_kwargs.sources"
     REWARD_MANAGER = "reward.reward_manager.name"
     HYDRA_RUN_DIR = "hydra.run.dir"
 
@@ -131,6 +132,7 @@ SINCE: Mapping[Key, str] = {
     Key.ACTOR_PROFILER: "0.6",
     Key.REWARD_PATH: "0.7.1",
     Key.REWARD_NAME: "0.7.1",
+    Key.REWARD_SOURCES: "0.7.1",
     Key.REWARD_MANAGER: "0.7.1",
 }
 
@@ -145,5 +147,6 @@ BEFORE: Mapping[Key, Mapping[str, str]] = {
     Key.PROFILER_STEPS: {"0.4.1": "trainer.profile_steps"},
     Key.REWARD_PATH: {"0.3": "custom_reward_function.path"},
     Key.REWARD_NAME: {"0.3": "custom_reward_function.name"},
+    Key.REWARD_SOURCES: {"0.4": "+custom_reward_function.reward_kwargs.sources"},
     Key.REWARD_MANAGER: {"0.3": "reward_model.reward_manager"},
 }

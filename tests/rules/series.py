@@ -6,6 +6,8 @@ A series is a list of words, each one value or several:
     0.5@4      four times 0.5            nan, inf as they are
     0.1+0.02@5 0.1, 0.12 … five values   _@3      three steps that did not log it
     1*2@4      1, 2, 4, 8
+
+``held_out`` is the score of a validation.
 """
 
 from __future__ import annotations
@@ -41,6 +43,9 @@ def steps(series: Mapping[str, str | float], first: int = 1) -> list[Step]:
     for i in range(length):
         row = {n: c[min(i, len(c) - 1)] for n, c in columns.items()}
         numbers = {n: v for n, v in row.items() if v is not None}
+        held_out = numbers.pop("held_out", None)
+        validation = {} if held_out is None else {"val-core/test/acc/mean@1": held_out}
+        names = {n: n for n in numbers}
         records.append(
             Step(first + i, names={n: n for n in numbers}, raw=dict(numbers), **numbers)
         )

@@ -14,6 +14,7 @@ from kltune.domain.rules.controller import COEFFICIENT_RUNAWAY, INERT_CONTROLLER
 from kltune.domain.rules.coverage import NO_REFERENCE_KL
 from kltune.domain.rules.dead_run import DEAD_RUN
 from kltune.domain.rules.divergence import KL_DIVERGENCE, NEGATIVE_KL, UPDATE_KL
+from kltune.domain.rules.hacking import REWARD_HACKING
 from kltune.domain.rules.mismatch import ROLLOUT_MISMATCH
 from kltune.domain.rules.non_finite import NON_FINITE
 from kltune.domain.rules.penalty import PENALTY_DOMINATES
@@ -35,6 +36,7 @@ ROBUST_RULES = (
     ENTROPY_BLOW_UP,
     GRADIENT_BLOW_UP,
     PENALTY_DOMINATES,
+    REWARD_HACKING,
     ROLLOUT_MISMATCH,
     DEAD_RUN,
     TRUNCATION,
