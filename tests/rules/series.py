@@ -47,6 +47,6 @@ def steps(series: Mapping[str, str | float], first: int = 1) -> list[Step]:
         validation = {} if held_out is None else {"val-core/test/acc/mean@1": held_out}
         names = {n: n for n in numbers}
         records.append(
-            Step(first + i, names={n: n for n in numbers}, raw=dict(numbers), **numbers)
+            Step(first + i, names=names, raw=dict(numbers), validation=validation, **numbers)
         )
     return records
