@@ -126,7 +126,8 @@ def next_attempt(
     if _repeats(attempts):
         return Over(False, f"the same failure at the same step twice: {finding.message}")
     if finding.action is Action.RETRY:
-        if _count(attempts, Kind.INFRASTRUCTURE) > limits.retries:
+        retried = sum(a.finding is not None and a.finding.action is Action.RETRY for a in attempts)
+        if retried > limits.retries:
             return Over(False, f"given up after {limits.retries} retries: {finding.message}")
         return Again(same, f"the same settings again: {finding.message}")
     changed = _changed(last, same, limits)
@@ -195,7 +196,3 @@ def _repeats(attempts: Sequence[Attempt]) -> bool:
         and last.finding.kind is not Kind.INFRASTRUCTURE
         and last.last_step == before.last_step
     )
-
-
-def _count(attempts: Sequence[Attempt], kind: Kind) -> int:
-    return sum(a.finding is not None and a.finding.kind is kind for a in attempts)
