@@ -231,3 +231,23 @@ def test_a_quoted_value_survives_bash_and_reading(value, tmp_path_factory):
     assert argv_of(text, tmp_path_factory.getbasetemp()) == ["-m", "verl.trainer.main_ppo", word]
     launch = only(read_script(text))
     assert shown(launch.overrides[0].word.text) == word
+
+
+@pytest.mark.parametrize(
+    ("setup", "value"),
+    [
+        ("A=2; X=${B:-$((A * 3))}", "6"),
+        ("X=$(cd -- \"$(dirname \"${BASH_SOURCE[0]}\")/..\" >/dev/null 2>&1 && pwd)", "/scripts"),
+        ("if [ \"${A:-1}\" != 0 ] && { [ a = b ] || [ a = a ]; }; then X=1; else X=2; fi", "1"),
+        ("A='k=1 j=2'; X=\"${A//k/m}\"", "m=1 j=2"),
+        ("A=/x/y.parquet; X=$(basename ${A%.parquet} y)done", "done"),
+        ("A=(1 2); A+=(3); X=${#A[@]}-${A[1]}", "3-2"),
+        ("A=q; case $A in p) X=1;; q|r) X=2;; esac", "2"),
+        ("X=\"a\n  b\\\n c\"", "a\n  b c"),
+    ],
+)  # fmt: skip
+def test_shell_idioms(setup, value):
+    text = f'{setup}\npython3 -m verl.trainer.main_ppo x="\'$X\'" "${{@:2}}"'
+    launch = only(read_script(text, path="/scripts/run/go.sh"))
+    assert shown(launch.overrides[0].word.text) == f"x='{value}'"
+    assert launch.faults == ()

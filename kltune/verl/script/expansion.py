@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fnmatch
 import posixpath
 import re
 from typing import TYPE_CHECKING
@@ -10,13 +9,22 @@ from typing import TYPE_CHECKING
 from kltune.verl.script.arithmetic import evaluate
 from kltune.verl.script.launch import Parameter, Word
 from kltune.verl.script.scope import Scope
+from kltune.verl.script.syntax import parse
 from kltune.verl.script.text import FromEnvironment, Text, Unknown, join, plain
+from kltune.verl.script.words import (
+    Fields,
+    ansi,
+    braces,
+    has_unknown,
+    output_of,
+    trimmed,
+    unescape,
+)
 
 if TYPE_CHECKING:
     from tree_sitter import Node
 
 _NAMES = {"variable_name", "special_variable_name", "subscript"}
-_ANSI = {"n": "\n", "t": "\t", "r": "\r", "e": "\x1b", "0": "\0"}
 
 
 class Expander:
@@ -54,10 +62,10 @@ class Expander:
         array = self._whole_array(node)
         if array is not None:
             return array
-        fields = _Fields()
+        fields = Fields()
         for text, quoted in self._pieces(node):
             fields.add(text, split=not quoted)
-        texts = [part for text in fields.texts for part in _braces(text, node)]
+        texts = [part for text in fields.texts for part in braces(text, node)]
         alone = len(texts) == 1 and not self.nested
         span = (node.start_byte, node.end_byte) if alone else None
         return [Word(text, self.line(node), span) for text in texts]
@@ -68,7 +76,7 @@ class Expander:
             inner = node.named_children[0]
             if self.written(node)[1:-1] != self.written(inner):
                 return None
-        whole = r"\$(?:([@*])|\{(?:([@*])(?::1)?|(\w+)\[[@*]\])\})"
+        whole = r"\$(?:([@*])|\{(?:([@*])(?::\d+)?|(\w+)\[[@*]\])\})"
         match = re.fullmatch(whole, self.written(inner))
         if match is None:
             return None
@@ -97,7 +105,7 @@ class Expander:
             case "raw_string":
                 return (self.written(node)[1:-1],)
             case "ansi_c_string":
-                return (_ansi(self.written(node)[2:-1]),)
+                return (ansi(self.written(node)[2:-1]),)
             case "concatenation":
                 return join(self.text(child, quoted) for child in node.children)
             case "command_name" | "variable_assignment":
@@ -113,7 +121,7 @@ class Expander:
             case "process_substitution":
                 return self.unknown(node, "is the output of a command")
             case _:
-                return (_unescape(self.written(node), quoted),)
+                return (unescape(self.written(node), quoted),)
 
     def assigned(self, node: Node) -> Text:
         """Return the text that an assignment gives to its variable; ``~/`` is HOME there."""
@@ -126,10 +134,10 @@ class Expander:
         texts: list[Text] = []
         position = node.start_byte + 1
         for child in node.children[1:-1]:
-            texts.append((_unescape(self._between(position, child.start_byte), True),))
+            texts.append((unescape(self._between(position, child.start_byte), True),))
             texts.append(self.text(child, quoted=True))
             position = child.end_byte
-        texts.append((_unescape(self._between(position, node.end_byte - 1), True),))
+        texts.append((unescape(self._between(position, node.end_byte - 1), True),))
         return join(texts)
 
     def _between(self, start: int, end: int) -> str:
@@ -229,7 +237,7 @@ class Expander:
         length = re.fullmatch(r"\$\{#(\w+)(\[[@*]\])?\}", self.written(node))
         if length and length[2]:
             words = self.scope.words(length[1])
-            if words is not None and all(not _has_unknown(w.text) for w in words):
+            if words is not None and all(not has_unknown(w.text) for w in words):
                 return (str(len(words)),)
         elif length and length[1]:
             value = plain(self.scope.text(length[1]) or ()) if self.scope.text(length[1]) else None
@@ -248,7 +256,7 @@ class Expander:
             return self.unknown(node, "cannot be told from the script alone")
         match operation:
             case "#" | "##" | "%" | "%%":
-                return (_trimmed(known, first, operation),)
+                return (trimmed(known, first, operation),)
             case "/" | "//" if not re.search(r"[*?\[]", first):
                 second = (arguments[1] or "") if len(arguments) > 1 else ""
                 return (known.replace(first, second, -1 if operation == "//" else 1),)
@@ -289,101 +297,38 @@ class Expander:
             argv = [word for child in inside[0].named_children for word in self._argument(child)]
             known = [plain(word.text) for word in argv]
             if None not in known:
-                output = _output([value or "" for value in known])
+                output = output_of([value or "" for value in known])
                 if output is not None:
                     return (output,)
             if known[:1] == ["pwd"]:
                 return self.scope.text("PWD") or ()
-        directory = re.fullmatch(
-            r"(?:\$\(|`)\s*cd (.+?)\s*(?:&&|;)\s*pwd\s*(?:\)|`)", self.written(node)
-        )
-        if directory and inside[0].type == "list" and self.path:
-            words = self.words(inside[0].named_children[0].named_children[-1])
-            path = plain(words[0].text) if len(words) == 1 else None
-            if path is not None:
-                return (posixpath.normpath(path),)
+        written = self.written(node)
+        if written.startswith("$((") and written.endswith("))"):
+            # Within ${…:-…} the grammar takes arithmetic for a command.
+            source, root = parse(f"x={written}")
+            inner = Expander(source, self.scope, self.path, self.line(node))
+            value = root.children[0].child_by_field_name("value")
+            if value is not None and value.type == "arithmetic_expansion":
+                return inner.text(value)
+        path = self._changed_to(inside[0])
+        if path is not None:
+            return (path,)
         return self.unknown(node, "is the output of a command")
+
+    def _changed_to(self, node: Node) -> str | None:
+        """Return the directory of ``cd DIR && pwd``, the way to a script's own directory."""
+        if node.type != "list" or self.written(node.named_children[-1]) != "pwd" or not self.path:
+            return None
+        command = node.named_children[0]
+        if command.type == "redirected_statement":
+            command = command.named_children[0]
+        words = [word for child in command.named_children for word in self._argument(child)]
+        known = [plain(word.text) for word in words if plain(word.text) != "--"]
+        if len(known) == 2 and known[0] == "cd" and known[1] is not None:
+            return posixpath.normpath(known[1])
+        return None
 
     def _argument(self, node: Node) -> list[Word]:
         if node.type == "command_name":
             return self.words(node.children[0])
         return self.words(node)
-
-
-class _Fields:
-    """Collects pieces into words, splitting at blanks where the shell would."""
-
-    def __init__(self) -> None:
-        self.texts: list[Text] = []
-        self._open = False
-
-    def add(self, text: Text, split: bool) -> None:
-        if not split:
-            self._append(text)
-            return
-        for piece in text:
-            if not isinstance(piece, str):
-                self._append((piece,))
-                continue
-            for part in re.split(r"([ \t\n]+)", piece):
-                if part.strip(" \t\n"):
-                    self._append((part,))
-                elif part:
-                    self._open = False
-
-    def _append(self, text: Text) -> None:
-        if self._open:
-            self.texts[-1] = join([self.texts[-1], text])
-        else:
-            self.texts.append(text)
-        self._open = True
-
-
-def _braces(text: Text, node: Node) -> list[Text]:
-    """Return the words that unquoted braces make: ``k={a,b}`` is ``k=a k=b`` for the shell."""
-    only = plain(text)
-    if only is None or node.type not in ("word", "concatenation"):
-        return [text]
-    if any(child.type not in ("word", "{", "}", "number") for child in node.children):
-        return [text]
-    match = re.fullmatch(r"([^{}]*)\{([^{}]*,[^{}]*)\}([^{}]*)", only)
-    if match is None:
-        return [text]
-    return [(match[1] + choice + match[3],) for choice in match[2].split(",")]
-
-
-def _has_unknown(text: Text) -> bool:
-    return any(isinstance(piece, Unknown) for piece in text)
-
-
-def _unescape(text: str, quoted: bool) -> str:
-    text = text.replace("\\\n", "")
-    return re.sub(r'\\([$`"\\])' if quoted else r"\\(.)", r"\1", text, flags=re.DOTALL)
-
-
-def _ansi(text: str) -> str:
-    return re.sub(r"\\(.)", lambda match: _ANSI.get(match[1], match[1]), text, flags=re.DOTALL)
-
-
-def _trimmed(value: str, pattern: str, operation: str) -> str:
-    matches = re.compile(fnmatch.translate(pattern)).match
-    ends = range(len(value) + 1)
-    if operation in ("#", "##"):
-        cuts = [end for end in ends if matches(value[:end])]
-        return value[cuts[-1 if operation == "##" else 0] :] if cuts else value
-    cuts = [end for end in ends if matches(value[end:])]
-    return value[: cuts[0 if operation == "%%" else -1]] if cuts else value
-
-
-def _output(argv: list[str]) -> str | None:
-    """Return what a command would print, for those whose output is in their arguments."""
-    match argv:
-        case ["echo", *words] if not any(word.startswith("-") for word in words):
-            return " ".join(words)
-        case ["basename", path]:
-            return posixpath.basename(path.rstrip("/"))
-        case ["basename", path, suffix]:
-            return posixpath.basename(path.rstrip("/")).removesuffix(suffix)
-        case ["dirname", path]:
-            return posixpath.dirname(path) or "."
-    return None

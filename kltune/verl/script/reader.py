@@ -16,6 +16,7 @@ from kltune.verl.script.command import find_launch, other_training
 from kltune.verl.script.expansion import Expander
 from kltune.verl.script.launch import Launch, LaunchScript, Note, Word
 from kltune.verl.script.scope import Scope, shell_environment
+from kltune.verl.script.syntax import parse
 from kltune.verl.script.text import Text, Unknown, join, plain, shown
 from kltune.verl.script.truth import Truth, truth
 
@@ -26,8 +27,6 @@ _LOOP_LIMIT = 64
 _DEPTH_LIMIT = 20
 # Commands that name a training without starting one.
 _TALKERS = {"echo", "printf", "cat", "grep", "pgrep", "pkill", "ps", "log"}
-# Hides `# remark` from the parser, which would read on to the end of the line.
-_REMARK = re.compile(rb"`[ \t]*#[^`\n]*`")
 _OVERRIDE = re.compile(r"\+{0,2}[a-z_]+\.[\w.]+=")
 
 
@@ -70,11 +69,7 @@ class _Reader:
 
     def read(self, text: str, line: int = 0) -> None:
         """Read a script, or one inside a script whose words all count as on ``line``."""
-        from tree_sitter import Language, Parser
-        from tree_sitter_bash import language
-
-        source = _REMARK.sub(lambda match: b" " * len(match[0]), text.encode())
-        root = Parser(Language(language())).parse(source).root_node
+        source, root = parse(text)
         outer, self._expand = self._expand, Expander(source, self.scope, self.path, line)
         self._depth += 1
         try:
@@ -332,8 +327,9 @@ class _Reader:
         elif name in ("read", "mapfile", "readarray"):
             for word in argv[1:]:
                 if re.fullmatch(r"[A-Za-z_]\w*", plain(word.text) or ""):
-                    unknown = self._expand.unknown(node, "is read while the script runs")
-                    self.scope.variables[shown(word.text)] = unknown
+                    name = shown(word.text)
+                    unknown = Unknown(f"${name}", word.line, "is read while the script runs")
+                    self.scope.variables[name] = (unknown,)
         elif name in self._functions:
             self._call(name, argv[1:])
         elif name is not None and _OVERRIDE.match(name):

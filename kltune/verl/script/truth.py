@@ -44,6 +44,8 @@ def truth(node: Node, expand: Expander) -> Truth:
         case "compound_statement" if node.children[0].type == "((":
             value = evaluate(node.named_children[0], expand.number)
             return Truth.UNKNOWN if value is None else Truth(value != 0)
+        case "compound_statement" | "subshell" if len(node.named_children) == 1:
+            return truth(node.named_children[0], expand)
         case "list":
             left, right = (
                 truth(node.named_children[0], expand),
