@@ -18,6 +18,8 @@ from kltune.domain.curve import CurvePoint, coefficient_for, must_exceed
 from kltune.domain.kl import KlSettings, Placement, reachable, smallest_horizon
 from kltune.domain.outcome import Band, Ending, Outcome
 from kltune.domain.protocol import FALL_BACK, ONE_NODE
+from kltune.domain.rules.band import KL_ABOVE_BAND
+from kltune.domain.rules.divergence import KL_DIVERGENCE
 from kltune.errors import LaunchError
 
 if TYPE_CHECKING:
@@ -26,6 +28,9 @@ if TYPE_CHECKING:
 #: Where inside the band the curve is asked for a coefficient, one after the other: the middle
 #: first, then to either side. Shares of the way from low to high, in log scale.
 AIMS = (0.5, 0.8, 0.2)
+
+#: Rules that stop a trial because its reference KL is too high.
+DIVERGED = {KL_ABOVE_BAND.id, KL_DIVERGENCE.id}
 
 #: Keys of a trial's user attributes.
 _OWNER, _SETTINGS, _KL_OFF = "kltune:workspace", "kltune:settings", "kltune:kl-off"
@@ -87,6 +92,7 @@ class Search:
         steps: steps of a trial.
         seed: of the sampler.
         kl_off: whether "KL off" is tried as well.
+        known: settings that were good before; they are tried first.
 
     Raises:
         LaunchError: the storage cannot be reached.
@@ -104,6 +110,7 @@ class Search:
         steps: int,
         seed: int,
         kl_off: bool = False,
+        known: Sequence[KlSettings] = (),
     ):
         self.owner = owner
         self.space = space
@@ -112,6 +119,7 @@ class Search:
         self.rows = rows
         self.steps = steps
         self.kl_off = kl_off
+        self.known = known
         self._study = _open_study(storage, name, seed)
 
     def unfinished(self) -> list[Proposal]:
@@ -227,7 +235,7 @@ class Search:
             coefficient = coefficient_for(aim, curve, *self.space.kl_coef)
             if coefficient is None:
                 continue
-            settings = replace(self._filled(coefficient), target_kl=self._target(aim))
+            settings = self._filled(coefficient, aim)
             if settings.key() not in known:
                 return settings, "curve"
         return None, "sampler"
@@ -242,10 +250,7 @@ class Search:
     def _guesses(self) -> Iterable[KlSettings]:
         """Return what is worth a trial before any search: the protocol's own settings."""
         for known in (ONE_NODE, FALL_BACK):
-            settings = self._filled(known.kl_coef)
-            if self.space.target_kl is not None and known.target_kl is not None:
-                settings = replace(settings, target_kl=known.target_kl)
-            yield settings
+            yield self._filled(known.kl_coef, known.target_kl)
 
     def _excluded(self, settings: KlSettings, curve: Sequence[CurvePoint]) -> bool:
         """Whether trials have shown that these settings cannot keep the KL in the band."""
@@ -254,26 +259,38 @@ class Search:
             _, largest = reachable(settings.kl_coef, self.rows, settings.horizon, self.steps)
         return must_exceed(self.band.high, largest, curve)
 
-    def _filled(self, coefficient: float) -> KlSettings:
-        """Return the user's settings with this coefficient, adaptive if targets are searched."""
-        low, high = self.space.kl_coef
-        settings = replace(self.base, kl_coef=min(high, max(low, coefficient)))
-        if self.space.target_kl is None or self.base.placement is Placement.LOSS:
-            return settings
-        target = self.base.target_kl if self.base.target_kl is not None else ONE_NODE.target_kl
-        return replace(settings, target_kl=target, horizon=self._horizon())
+    def _filled(self, coefficient: float, target: float | None = None) -> KlSettings:
+        """Return the user's settings with this coefficient, moved into the space.
+
+        They are adaptive if targets are searched; without one given, the target is the user's.
+        """
+        space, base = self.space, self.base
+        found = replace(base, kl_coef=_within(coefficient, space.kl_coef))
+        if space.target_kl is not None and base.placement is Placement.REWARD:
+            target = target or base.target_kl or ONE_NODE.target_kl
+            assert target is not None
+            found = replace(
+                found, target_kl=_within(target, space.target_kl), horizon=self._horizon()
+            )
+        if space.clip_ratio is not None and base.clip_ratio is not None:
+            found = replace(found, clip_ratio=_within(base.clip_ratio, space.clip_ratio))
+        if space.estimators is not None and base.estimator not in space.estimators:
+            found = replace(found, estimator=space.estimators[0])
+        return found
 
     def _horizon(self) -> float:
         """Return the user's horizon where it is sound, else one of five sequences a row."""
-        if self.base.horizon is not None and self.base.horizon > smallest_horizon(self.rows):
-            return self.base.horizon
-        return max(10_000.0, 5.0 * self.rows)
+        horizon = self.base.horizon
+        if horizon is None or horizon <= smallest_horizon(self.rows):
+            horizon = max(10_000.0, 5.0 * self.rows)
+        return horizon if self.space.horizon is None else _within(horizon, self._horizons)
 
-    def _target(self, aim: float) -> float | None:
-        if self.space.target_kl is None or self.base.placement is Placement.LOSS:
-            return self.base.target_kl
-        low, high = self.space.target_kl
-        return min(high, max(low, aim))
+    @property
+    def _horizons(self) -> tuple[float, float]:
+        """The space's horizons at which the coefficient keeps its sign."""
+        assert self.space.horizon is not None
+        low = max(self.space.horizon[0], 1.01 * smallest_horizon(self.rows))
+        return low, max(self.space.horizon[1], low * 1.01)
 
     def _suggest(self, trial: optuna.Trial) -> KlSettings:
         if trial.user_attrs.get(_KL_OFF):
@@ -283,11 +300,8 @@ class Search:
             target = trial.suggest_float("target_kl", *self.space.target_kl, log=True)
             settings = replace(settings, target_kl=target)
         if settings.adaptive and self.space.horizon is not None:
-            low = max(self.space.horizon[0], 1.01 * smallest_horizon(self.rows))
-            high = max(self.space.horizon[1], low * 1.01)
-            settings = replace(
-                settings, horizon=trial.suggest_float("horizon", low, high, log=True)
-            )
+            horizon = trial.suggest_float("horizon", *self._horizons, log=True)
+            settings = replace(settings, horizon=horizon)
         if self.space.clip_ratio is not None:
             clip = trial.suggest_float("clip_ratio", *self.space.clip_ratio)
             settings = replace(settings, clip_ratio=clip)
@@ -324,22 +338,28 @@ def violations(outcome: Outcome, band: Band) -> dict[str, float]:
 
 
 def curve_points(seen: Iterable[Seen], band: Band) -> list[CurvePoint]:
-    """Return what the trials show of the curve; a stopped one shows at least its highest KL."""
+    """Return what the trials show of the curve; a diverged one shows at least its highest KL.
+
+    A trial that was stopped for another reason shows nothing: its KL was still on the way up.
+    """
     points = []
     for trial in seen:
-        summary = trial.outcome.summary
+        summary, ending = trial.outcome.summary, trial.outcome.ending
         kl, coefficient = summary.kl, summary.coefficient or trial.settings.kl_coef
         if trial.settings.placement is Placement.LOSS:
             coefficient = trial.settings.kl_coef
-        if trial.outcome.ending is Ending.FAILED or coefficient <= 0:
-            continue
-        if trial.outcome.ending is Ending.STOPPED:
+        diverged = ending is Ending.STOPPED and not DIVERGED.isdisjoint(trial.outcome.critical)
+        if diverged:
             highest = [v for v in (kl, summary.kl_max) if v is not None and isfinite(v)]
-            # It was stopped on the way up, so what it shows is a lower bound.
             kl = max([*highest, 2.01 * band.high])
-        if kl is not None and isfinite(kl):
+        known = diverged or ending is Ending.COMPLETED
+        if known and coefficient > 0 and kl is not None and isfinite(kl):
             points.append(CurvePoint(coefficient, max(kl, 1e-6)))
     return points
+
+
+def _within(value: float, bounds: tuple[float, float]) -> float:
+    return min(bounds[1], max(bounds[0], value))
 
 
 def _near(kl: float, aim: float, low: float, high: float) -> bool:
