@@ -39,6 +39,7 @@ def init(
     from kltune.errors import SettingsError
     from kltune.verl.overrides import parse
     from kltune.verl.script.settings_text import settings_yaml
+    from kltune.verl.secrets import redact
     from kltune.workspace import write_text
 
     if output.exists() and not force:
@@ -53,7 +54,9 @@ def init(
             raise SettingsError(
                 [*found.open, "answer with --answer NAME=VALUE or --set key=value, then again"]
             )
-        text = settings_yaml(found, [f"Made by kltune init from {script.name}"])
+        kept = [answer for answer in answers or [] if redact(answer) == answer]
+        about = {"script": str(script.resolve()), "launch": launch or 1, "answers": kept}
+        text = settings_yaml(found, [f"Made by kltune init from {script.name}"], about)
         notes = found.notes
     else:
         text = from_preset(preset or "", parse(overrides or []))

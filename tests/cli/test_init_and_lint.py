@@ -40,6 +40,8 @@ def test_what_a_script_leaves_open_is_asked_for(capsys):
     assert content["verl"]["overrides"]["data.val_files"] == "/v.parquet"
     assert content["verl"]["env"]["WANDB_MODE"] == "offline"
     assert content["cluster"]["nodes"] == 4
+    assert content["about"]["script"] == script
+    assert content["about"]["answers"] == ["VAL_FILE=/v.parquet"]
     # kltune names each attempt itself.
     assert "trainer.experiment_name" not in content["verl"]["overrides"]
 
@@ -60,9 +62,9 @@ def test_several_starts_have_to_be_chosen_from(capsys):
 
 def test_secrets_of_a_script_are_not_written_down(capsys):
     Path("run.sh").write_text(
-        "export WANDB_API_KEY=s3cr3tkey\npython3 -m verl.trainer.main_ppo +a.hf_token=t0k3nt0k3n\n"
+        "export WANDB_API_KEY=s3cr3tkey\npython3 -m verl.trainer.main_ppo +a.hf_token=$HF_TOKEN\n"
     )
-    assert main(["init", "--from", "run.sh"]) == 0
+    assert main(["init", "--from", "run.sh", "--answer", "HF_TOKEN=t0k3nt0k3n"]) == 0
     said = Path("kltune.yaml").read_text() + "".join(capsys.readouterr())
     assert "s3cr3tkey" not in said
     assert "t0k3nt0k3n" not in said

@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from functools import cache
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kltune.verl.script.launch import Launch, Note, Override, Word
 from kltune.verl.script.text import Text, for_hydra, plain, shown, unknowns
+
+if TYPE_CHECKING:
+    from hydra.core.override_parser.overrides_parser import OverridesParser
 
 _INTERPRETER = re.compile(r"(?:.*/)?(?:python[\d.]*|pypy[\d.]*|torchrun)$")
 _ENTRY = re.compile(r"(?:^|[./])main_(?:ppo|dapo)(?:_\w+)?(?:\.py)?$")
@@ -114,17 +118,23 @@ def parse_hydra(word: str) -> Any:
     Raises:
         ValueError: Hydra cannot read the word, or would start several runs from it.
     """
-    # Hydra takes a fifth of a second to import.
-    from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
     try:
-        override = OverridesParser.create().parse_override(word)
+        override = _parser().parse_override(word)
     except HydraException as error:
         raise ValueError(f"{word!r}: Hydra cannot read it: {_first_line(error)}") from error
     if override.is_sweep_override():
         raise ValueError(f"{word!r}: Hydra would sweep over these values; quote the list: [...]")
     return override.value()
+
+
+@cache
+def _parser() -> OverridesParser:
+    # Hydra takes a fifth of a second to import.
+    from hydra.core.override_parser.overrides_parser import OverridesParser as Parser
+
+    return Parser.create()
 
 
 def _first_line(error: Exception) -> str:

@@ -126,9 +126,16 @@ def from_script(
     )
 
 
-def settings_yaml(found: FromScript, header: Sequence[str]) -> str:
-    """Return the text of a ``kltune.yaml``."""
+def settings_yaml(found: FromScript, header: Sequence[str], about: Mapping[str, Any]) -> str:
+    """Return the text of a ``kltune.yaml``.
+
+    Args:
+        found: the settings.
+        header: lines of the comment on top.
+        about: where they came from, so that an export can give that script back.
+    """
     lines = [f"# {' '.join(line.split())}" for line in header]
+    lines.append(f"about: {scalar(dict(about))}")
     lines += ["verl:", f"  command: {scalar(list(found.command))}"]
     if found.env:
         lines += ["  env:", *_mapping(found.env)]
