@@ -201,10 +201,9 @@ class Baseline:
             trials=tuple(history),
             steps=setup.steps,
             held_fixed=held_fixed(setup.config, setup.release),
-            overrides=redact_values(content.verl.overrides),
-            origins={
-                bare(key): setup.settings.override_origin(key) for key in content.verl.overrides
-            },
+            overrides=redact_values(setup.overrides),
+            environment=redact_values(content.verl.env),
+            origins={bare(key): setup.settings.override_origin(key) for key in setup.overrides},
             seconds=sum(o.seconds for o in outcomes),
             gpu_hours=sum(o.gpu_hours for o in outcomes),
             verl=setup.verl.version,

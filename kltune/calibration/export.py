@@ -88,6 +88,7 @@ def _header(calibration: Calibration) -> list[str]:
         "These settings hold for what was held fixed:",
         *(f"  {name}: {value}" for name, value in calibration.held_fixed.items()),
         "Train with it:",
+        *(f"  export {name}={value}" for name, value in calibration.environment.items()),
         f"  {' '.join(train_command(calibration, Path('DIR')))}".replace(
             str(Path("DIR").resolve()), "DIR"
         ),

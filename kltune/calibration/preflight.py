@@ -29,6 +29,7 @@ class Setup:
     Attributes:
         settings: kltune's own settings.
         verl, release: the installed verl and what is known of it.
+        overrides: the user's verl overrides and the size of the cluster.
         config: the user's configuration, composed and resolved by verl's own files.
         reference: the user's KL settings in it.
         rows: sequences of a training step.
@@ -38,6 +39,7 @@ class Setup:
     settings: Settings
     verl: Installation
     release: Release
+    overrides: Mapping[str, Any]
     config: Mapping[str, Any]
     reference: KlSettings
     rows: int
@@ -81,7 +83,7 @@ def prepare(settings: Settings) -> Setup:
         faults.append(step_fault)
     if faults:
         raise SettingsError(faults)
-    return Setup(settings, verl, release, config, reference, rows, steps)
+    return Setup(settings, verl, release, overrides, config, reference, rows, steps)
 
 
 def _kl_faults(

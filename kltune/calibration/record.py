@@ -30,7 +30,8 @@ class Calibration:
         trials: all trials with their outcomes.
         steps: training steps of a trial.
         held_fixed: what the settings do not carry over without.
-        overrides: the user's verl overrides, secrets hidden.
+        overrides: the user's verl overrides and the size of the cluster, secrets hidden.
+        environment: variables that the user's trainings need, secrets hidden.
         origins: where each of them came from, by key.
         seconds, gpu_hours: what it cost.
         verl, kltune: versions.
@@ -49,6 +50,7 @@ class Calibration:
     steps: int
     held_fixed: Mapping[str, Any]
     overrides: Mapping[str, Any]
+    environment: Mapping[str, str]
     origins: Mapping[str, str]
     seconds: float
     gpu_hours: float
