@@ -70,7 +70,7 @@ def _examine(source: Source, version: str | None) -> Examination:
         source.overrides,
         installed,
         version=version,
-        config_name="ppo_trainer" if source.recipe else source.config_name,
+        config_name=source.config_name,
         recipe=source.recipe,
         band=source.band,
         script=source.script,

@@ -161,3 +161,21 @@ def test_lint_imports_neither_verl_nor_torch():
         [sys.executable, "-c", program], capture_output=True, text=True, env=env
     )
     assert result.returncode == 0, result.stderr
+
+
+@pytest.mark.skipif(find_spec("verl") is None, reason="verl is not installed")
+@pytest.mark.parametrize(
+    "command",
+    [
+        "verl.trainer.main_ppo --config-path=./mine --config-name=mine",
+        "recipe.dapo.main_dapo --config-name=dapo_trainer",
+    ],
+)
+def test_a_configuration_that_is_not_verls_own_is_judged_without_its_keys(command, capsys):
+    Path("run.sh").write_text(f"python3 -m {command} algorithm.filter_groups.enable=True\n")
+    main(["lint", "run.sh"])
+    said = capsys.readouterr()
+    assert "has a configuration of its own" in said.err
+    assert "key-unknown" not in said.out
+    assert "does-not-compose" not in said.out
+    assert "[kl-both-off]" in said.out

@@ -73,7 +73,10 @@ def examine(
         )
     if release.note:
         notes.append(release.note)
+    if verl is not None and not (verl.config_dir / f"{config_name}.yaml").is_file():
+        recipe = recipe or f"--config-name={config_name}"
     if recipe:
+        config_name = "ppo_trainer"
         notes.append(f"{recipe} has a configuration of its own; unknown keys are not found")
     try:
         schema, config = _composed(overrides, verl, release, config_name)
