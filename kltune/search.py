@@ -393,7 +393,7 @@ def _open_study(storage: str, name: str, seed: int) -> optuna.Study:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
         sampler = optuna.samplers.TPESampler(seed=seed, multivariate=True, n_startup_trials=5)
-    with _storage(ImportError, ValueError):
+    with _storage(ImportError, ValueError, LookupError):
         return optuna.create_study(
             storage=storage,
             study_name=name,

@@ -7,6 +7,7 @@
       decisions.jsonl             the decision journal
       calibration.json            the result
       data.json                   fingerprint of the training data
+      history.json                earlier calibrations, after `kltune run --since last`
       validation.json             base, reference and calibrated settings compared
       baseline/<trial>/           one directory a stage and trial; also train/<trial>/
         trial.json                what is run
@@ -29,6 +30,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 from kltune.errors import LaunchError
 
@@ -184,6 +186,11 @@ class Workspace:
         return self.path / "data.json"
 
     @property
+    def history(self) -> Path:
+        """Earlier calibrations, of which this one is a continuation."""
+        return self.path / "history.json"
+
+    @property
     def validation(self) -> Path:
         """What ``kltune validate`` found."""
         return self.path / "validation.json"
@@ -195,7 +202,10 @@ class Workspace:
     @property
     def study_url(self) -> str:
         """Storage URL of the study unless the settings name another."""
-        return f"sqlite:///{(self.path / 'study.db').resolve()}"
+        path = str((self.path / "study.db").resolve())
+        # What a URL keeps for itself ("?"), and Optuna's templates too ("{"), goes in escaped.
+        escaped = quote(path)
+        return f"sqlite:///{path}" if escaped == path else f"sqlite:///file:{escaped}?uri=true"
 
     @property
     def calibrated(self) -> Path:

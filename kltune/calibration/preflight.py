@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import difflib
 import math
-from collections.abc import Iterator, Mapping
+import os
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from kltune.verl.command import kl_settings, rows_per_step
 from kltune.verl.compose import compose, value_at
 from kltune.verl.installation import Installation, find_verl
 from kltune.verl.keys import Key
-from kltune.verl.overrides import bare, lay_over
+from kltune.verl.overrides import lay_over
 from kltune.verl.releases import Release, release_of
 
 
@@ -73,12 +74,13 @@ def prepare(settings: Settings) -> Setup:
         raise SettingsError(f"verl's configuration: a number is expected ({error})") from None
 
     faults = [
+        *_choice_faults(config, release, settings),
         *_kl_faults(reference, rows, release, settings),
         *_space_faults(rows, settings),
-        *_threshold_faults(settings),
+        *_watch_faults(settings),
         *_file_faults(config, release, settings),
     ]
-    steps, step_fault = _steps(settings, config, release)
+    steps, step_fault = (0, None) if rows < 1 else _steps(settings, config, release)
     if step_fault:
         faults.append(step_fault)
     if faults:
@@ -86,12 +88,34 @@ def prepare(settings: Settings) -> Setup:
     return Setup(settings, verl, release, overrides, config, reference, rows, steps)
 
 
+def _where(key: Key, release: Release, settings: Settings) -> str:
+    """Return verl's name of a setting, and where its value came from."""
+    path = release.path(key) or key.name.lower()
+    origin = settings.origins.get(f"verl.overrides[{path}]", "verl's default")
+    return f"{path} ({origin})"
+
+
+def _choice_faults(
+    config: Mapping[str, Any], release: Release, settings: Settings
+) -> Iterator[str]:
+    """What verl itself would say only after it has loaded its models."""
+    choices = {Key.KL_CONTROLLER: ("fixed", "adaptive"), Key.KL_PENALTY: release.estimators}
+    for key, known in choices.items():
+        value = value_at(config, release.path(key) or "", known[0])
+        if value not in known:
+            where = _where(key, release, settings)
+            yield f"{where}: must be one of {', '.join(known)}; got {value!r}"
+    for key in (Key.TRAIN_BATCH_SIZE, Key.ROLLOUTS_PER_PROMPT):
+        value = value_at(config, release.path(key) or "", 1)
+        if int(value) < 1:
+            yield f"{_where(key, release, settings)}: must be at least 1, got {value}"
+
+
 def _kl_faults(
     reference: KlSettings, rows: int, release: Release, settings: Settings
 ) -> Iterator[str]:
     def where(key: Key) -> str:
-        path = release.path(key) or key.name.lower()
-        return f"{path} ({settings.override_origin(path)})"
+        return _where(key, release, settings)
 
     loss = reference.placement is Placement.LOSS
     coefficient = Key.KL_LOSS_COEF if loss else Key.KL_COEF
@@ -125,33 +149,43 @@ def _space_faults(rows: int, settings: Settings) -> Iterator[str]:
         )
 
 
-def _threshold_faults(settings: Settings) -> Iterator[str]:
-    known = sorted({name for p in PROFILES.values() for name in p.thresholds})
-    for name in settings.content.watch.thresholds:
+def _watch_faults(settings: Settings) -> Iterator[str]:
+    watch = settings.content.watch
+    if watch.profile not in PROFILES:
+        near = _near(watch.profile, PROFILES)
+        yield f"watch.profile: there is no profile {watch.profile!r}{near}"
+    known = {name for p in PROFILES.values() for name in p.thresholds}
+    for name, value in watch.thresholds.items():
         if name not in known:
-            near = difflib.get_close_matches(name, known, n=2)
-            hint = f"; did you mean {' or '.join(near)}?" if near else ""
-            yield f"watch.thresholds.{name}: no rule has such a threshold{hint}"
+            yield f"watch.thresholds.{name}: no rule has such a threshold{_near(name, known)}"
+        elif math.isnan(value):
+            yield f"watch.thresholds.{name}: must be a number, got nan"
+
+
+def _near(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, sorted(known), n=2)
+    return (
+        f"; did you mean {' or '.join(near)}?" if near else f"; one of {', '.join(sorted(known))}"
+    )
 
 
 def _file_faults(config: Mapping[str, Any], release: Release, settings: Settings) -> Iterator[str]:
     for key in (Key.TRAIN_FILES, Key.VAL_FILES, Key.MODEL_PATH):
         path = release.path(key) or ""
         for name in _names(value_at(config, path)):
-            local = Path(name).expanduser()
+            local = Path(os.path.expanduser(name))  # noqa: PTH111 - pathlib's raises
             is_data = key is not Key.MODEL_PATH
             if "://" in name or (not is_data and not name.startswith(("/", ".", "~"))):
                 continue  # a remote file, or a model's name on a hub
             if not local.exists():
                 what = "file" if is_data else "directory"
-                origin = settings.origins.get(f"verl.overrides[{bare(path)}]", "verl's default")
-                yield f"{path} ({origin}): there is no such {what}: {name}"
+                yield f"{_where(key, release, settings)}: there is no such {what}: {name}"
 
 
 def _names(value: Any) -> list[str]:
     if value is None:
         return []
-    return [value] if isinstance(value, str) else [str(item) for item in value]
+    return [str(item) for item in value] if isinstance(value, list) else [str(value)]
 
 
 def _steps(

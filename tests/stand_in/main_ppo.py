@@ -7,7 +7,8 @@ score rises with sqrt(KL), then falls (the shape of Gao et al. 2022, arXiv 2210.
 
 ``STAND_IN`` holds words, each a way to misbehave: ``nan-at=3``, ``ignores-sigterm``, ... A word
 that ends in ``@text`` holds only for experiments whose name contains the text.
-``STAND_IN_STEP_S`` is the length of a step in seconds.
+``STAND_IN_STEP_S`` is the length of a step in seconds. Asked for the answers of a validation, it
+solves ``STAND_IN_PROBLEMS`` sums, as many of them as its score says.
 """
 
 import json
@@ -142,6 +143,7 @@ def train(config, wrong):
         first = int(resume.rpartition("global_step_")[2]) + 1
     if at(config, "trainer.val_before_train", True):
         write(0, {VALIDATION: score(0.0)}, wrong)
+        dump(config, 0, kl)
     for step in range(first, steps + 1):
         started = time.monotonic()
         time.sleep(float(os.environ.get("STAND_IN_STEP_S", "0.01")))
@@ -173,9 +175,12 @@ def train(config, wrong):
         }
         if step == int(wrong.get("nan-at", 0)):
             data["actor/grad_norm"] = data["actor/pg_loss"] = math.nan
+        if step == int(wrong.get("nan-kl-at", 0)):
+            data["actor/reward_kl_penalty"] = math.nan
         kl += SPEED * (CEILING / (1 + beta / HALF) - kl)
         if step == steps or (freq > 0 and step % freq == 0):
             data[VALIDATION] = score(kl)
+            dump(config, step, kl)
         write(step, data, wrong)
         save_freq = at(config, "trainer.save_freq", -1)
         if save_freq > 0 and step % save_freq == 0:
@@ -184,6 +189,26 @@ def train(config, wrong):
 
 def score(kl):
     return 0.4 + 1.5 * math.sqrt(max(kl, 0.0)) - 4.3 * max(kl, 0.0)
+
+
+def dump(config, step, kl):
+    directory = at(config, "trainer.validation_data_dir")
+    if directory is None:
+        return
+    seed = at(config, "data.seed", 1) if step else 0
+    samples = at(config, "actor_rollout_ref.rollout.val_kwargs.n", 1)
+    Path(directory).mkdir(parents=True, exist_ok=True)
+    with Path(directory, f"{step}.jsonl").open("w", encoding="utf-8") as stream:
+        for n in range(int(os.environ.get("STAND_IN_PROBLEMS", "0"))):
+            for sample in range(samples):
+                luck = random.Random(f"{seed} {step} {n} {sample}").random()  # noqa: S311
+                answer = {
+                    "input": f"user\nHow much is {n} plus one?\nassistant\n",
+                    "output": "...",
+                    "gts": str(n + 1),
+                    "score": float(luck < score(kl)),
+                }
+                stream.write(json.dumps(answer) + "\n")
 
 
 def save(config, step, kl):
