@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from kltune.domain.course import Course
 from kltune.domain.steps import NUMBERS, Step
@@ -16,10 +16,12 @@ class Setup:
     Attributes:
         adaptive: whether an adaptive KL controller was asked for.
         kl_in_reward: whether the reference KL enters the reward (``algorithm.use_kl_in_reward``).
+        response_limit: longest response that is allowed, tokens.
     """
 
     adaptive: bool | None = None
     kl_in_reward: bool | None = None
+    response_limit: float | None = None
 
 
 @dataclass(slots=True)
@@ -48,6 +50,7 @@ class History:
         if self.trained and step.step <= self.step.step and step.names:
             for course in self._courses.values():
                 course.rewind(step.step)
+        step = _truncated_at_the_limit(step, self.setup.response_limit)
         self.previous = self.step if self.trained and self.step.step < step.step else None
         self.step = step
         if step.held_out is not None:
@@ -90,3 +93,15 @@ class History:
     def has(self, number: str) -> bool:
         """Whether the step at hand logged this number."""
         return getattr(self.step, number) is not None
+
+
+def _truncated_at_the_limit(step: Step, limit: float | None) -> Step:
+    """Return the record without a clip ratio that cannot be one of the length limit.
+
+    verl's V1 trainer pads a batch to its longest response and counts those of that length as cut
+    (0.9.1 trainer/ppo/metric_utils.py). Answers that really are cut are as long as the limit.
+    """
+    ratio, length = step.clip_ratio, step.response_length
+    if limit is None or ratio is None or length is None or length >= ratio * limit:
+        return step
+    return replace(step, clip_ratio=None)

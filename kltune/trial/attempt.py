@@ -22,6 +22,8 @@ from kltune.readers.console import ConsoleReader
 from kltune.readers.jsonl import JsonlReader
 from kltune.trial.records import AttemptRecord, AttemptResult
 from kltune.trial.spec import TrialSpec
+from kltune.verl.compose import value_at
+from kltune.verl.keys import Key
 from kltune.verl.printed_config import not_in_effect, printed_config
 from kltune.workspace import AttemptDir
 
@@ -59,7 +61,11 @@ class AttemptRun:
         console = ConsoleReader(str(self.directory.console))
         metrics = JsonlReader(str(self.directory.metrics))
         adaptive = self.record.change.settings.adaptive
-        judge = Judge(self.spec.profile, Setup(adaptive=adaptive, kl_in_reward=True))
+        limit = value_at(self.composed, self.spec.release.path(Key.MAX_RESPONSE_LENGTH) or "")
+        judge = Judge(
+            self.spec.profile,
+            Setup(adaptive=adaptive, kl_in_reward=True, response_limit=limit),
+        )
         verified = False
         interrupted = False
         critical: Finding | None = None
