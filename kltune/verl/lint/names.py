@@ -104,7 +104,7 @@ def key_unknown(s: Subject) -> Iterator[LintFinding]:
         name = bare(key)
         if key.startswith(("+", "~")) or "@" in name or "/" in name or name in names:
             continue
-        if name.startswith("hydra.") or _explained(name, s):
+        if name == "model_engine" or name.startswith("hydra.") or _explained(name, s):
             continue
         near = difflib.get_close_matches(name, known, n=2, cutoff=0.8)
         meant = difflib.get_close_matches(name, known, n=1, cutoff=0.93)
