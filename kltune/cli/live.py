@@ -136,7 +136,12 @@ class Live:
             current = Text(f"{self._trial.name}  ", "bold")
             current.append(f"{self._trial.settings.describe()}  {self._attempt}", "default")
             parts.append(current)
-            parts.append(ProgressBar(total=self._planned, completed=done, width=60))
+            bar = Table.grid(padding=(0, 1))
+            bar.add_row(
+                ProgressBar(total=self._planned, completed=done, width=_WIDTH),
+                f"{done}/{self._planned}",
+            )
+            parts.append(bar)
             if self._steps:
                 parts.append(Text(_numbers(self._steps[-1], self._planned)))
                 parts.append(Text(self._spark()))
