@@ -1,4 +1,5 @@
 from copy import deepcopy
+from functools import cache
 from importlib.util import find_spec
 
 import pytest
@@ -26,7 +27,10 @@ def quick_compose(monkeypatch):
     slow = compose._compose
     parser = OverridesParser.create()
 
+    @cache
     def quick(config_dir, config_name, words):
+        if not words:
+            return slow(config_dir, config_name, words)
         config = deepcopy(slow(config_dir, config_name, ()))
         for override in parser.parse_overrides(list(words)):
             node = config

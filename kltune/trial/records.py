@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -59,7 +60,13 @@ def save(path: Path, value: Any) -> None:
 
 def as_json(value: Any) -> Any:
     """Return a dataclass as what JSON can hold; NaN and infinity are kept."""
-    return TypeAdapter(type(value)).dump_python(value, mode="json")
+    kind: Any = type(value)
+    return _adapter(kind).dump_python(value, mode="json")
+
+
+@cache  # it takes as long to make as a hundred records to read
+def _adapter(kind: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(kind)
 
 
 def read(path: Path, kind: type[T]) -> T | None:
@@ -71,8 +78,9 @@ def read(path: Path, kind: type[T]) -> T | None:
     content = read_json(path)
     if content is None:
         return None
+    whole: Any = kind
     try:
-        found: T = TypeAdapter(kind).validate_python(content, strict=False)
+        found: T = _adapter(whole).validate_python(content, strict=False)
     except ValidationError as error:
         first = error.errors()[0]
         raise LaunchError(
