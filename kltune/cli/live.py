@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Iterator
 from math import isfinite
 from types import TracebackType
@@ -21,6 +22,7 @@ from kltune.domain.findings import Severity
 from kltune.domain.outcome import Band
 from kltune.domain.protocol import Trial
 from kltune.domain.steps import Step
+from kltune.verl.secrets import redact
 
 if TYPE_CHECKING:
     from kltune.cli.output import Output
@@ -28,6 +30,7 @@ if TYPE_CHECKING:
 _BARS = "▁▂▃▄▅▆▇█"
 _LINES_A_TRIAL = 6
 _WIDTH = 60
+_SAID = 4
 
 
 class Live:
@@ -53,6 +56,7 @@ class Live:
         self._steps: list[Step] = []
         self._rows: list[tuple[str, ...]] = []
         self._taken: list[float] = []
+        self._said: deque[str] = deque(maxlen=_SAID)
         self._trial_began = time.monotonic()
         self._view: Any = None
 
@@ -87,7 +91,7 @@ class Live:
             case AttemptStarted(_, number, reason, console):
                 self._attempt = f"attempt {number}" if number > 1 else ""
                 if number > 1:
-                    self._line(f"  attempt {number}: {reason}")
+                    self._say(f"  attempt {number}: {reason}")
                 self._line(f"  log: {console}")
             case StepSeen(_, step):
                 self._steps = [*self._steps[-_WIDTH:], step]
@@ -95,7 +99,7 @@ class Live:
                     self._line(f"  {_numbers(step, self._planned)}")
             case FindingSeen(_, finding):
                 if finding.severity is not Severity.INFO:
-                    self._line(f"  {finding.severity.value}: {finding.message}")
+                    self._say(f"  {finding.severity.value}: {finding.message}")
             case TrialEnded(trial, outcome):
                 self._taken.append(outcome.seconds)
                 self._rows.append(row_of(trial, outcome, self._band))
@@ -105,11 +109,16 @@ class Live:
                 self._line(f"  {summary_line(outcome.summary)}")
                 self._trial = None
             case Note(text):
-                self._line(f"  {text}")
+                self._say(f"  {text}")
 
     def _line(self, text: str) -> None:
         if self._view is None:
             self._out.note(text)
+
+    def _say(self, text: str) -> None:
+        """Tell something that the live view does not show otherwise."""
+        self._said.append(redact(text.strip()))
+        self._line(text)
 
     def _is_worth_a_line(self, step: Step) -> bool:
         return step.step % max(1, self._planned // _LINES_A_TRIAL) == 0
@@ -148,6 +157,7 @@ class Live:
             else:
                 waited = _clock(time.monotonic() - self._trial_began)
                 parts.append(Text(f"verl is starting ({waited})"))
+        parts.extend(Text(text, "dim", no_wrap=True, overflow="ellipsis") for text in self._said)
         return Group(*parts)
 
     def _spark(self) -> str:
