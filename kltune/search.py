@@ -248,8 +248,8 @@ class Search:
         )
 
     def _guesses(self) -> Iterable[KlSettings]:
-        """Return what is worth a trial before any search: the protocol's own settings."""
-        for known in (ONE_NODE, FALL_BACK):
+        """Return what is worth a trial before any search: what was good, the protocol's own."""
+        for known in (*self.known, ONE_NODE, FALL_BACK):
             yield self._filled(known.kl_coef, known.target_kl)
 
     def _excluded(self, settings: KlSettings, curve: Sequence[CurvePoint]) -> bool:

@@ -9,6 +9,7 @@ from kltune import __version__
 from kltune.calibration.drift import remember_data
 from kltune.calibration.identity import identify
 from kltune.calibration.preflight import Setup
+from kltune.calibration.recalibration import earlier
 from kltune.calibration.record import Calibration
 from kltune.calibration.specs import rules_of, trial_spec
 from kltune.domain.attempts import Limits
@@ -155,6 +156,7 @@ class Baseline:
             steps=self.setup.steps,
             seed=content.search.seed,
             kl_off=content.search.kl_off,
+            known=[e.settings for e in earlier(self.workspace)[-1:] if e.settings is not None],
         )
 
     def _settle(self, search: Search) -> None:

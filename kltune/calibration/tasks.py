@@ -35,9 +35,10 @@ class Tasks:
     problems: Mapping[str, Sequence[Problem]]
 
     @property
-    def paths(self) -> list[str]:
+    def paths(self) -> str | list[str]:
         """The files as verl takes them."""
-        return [str(path.resolve()) for path in self.files.values()]
+        found = [str(path.resolve()) for path in self.files.values()]
+        return found[0] if len(found) == 1 else found
 
 
 def find_tasks(setup: Setup, workspace: Workspace) -> Tasks:

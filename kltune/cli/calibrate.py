@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
+from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -30,6 +31,12 @@ if TYPE_CHECKING:
     from kltune.calibration import Calibration
 
 
+class Since(str, Enum):
+    """What a calibration begins from."""
+
+    LAST = "last"
+
+
 def run(
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     config: ConfigOption = None,
@@ -41,6 +48,10 @@ def run(
     timeout: TimeoutOption = None,
     max_gpu_hours: GpuHoursOption = None,
     fresh: FreshOption = False,
+    since: Annotated[
+        Since | None,
+        typer.Option("--since", help="last: a short calibration from where that one ended."),
+    ] = None,
     form: FormatOption = Format.HUMAN,
     quiet: QuietOption = False,
 ) -> None:
@@ -51,7 +62,7 @@ def run(
     """
     out = Output(form, quiet)
     options = _budget(trials, steps, epochs, timeout, max_gpu_hours)
-    calibration = _calibrate(out, workspace, config, preset, overrides, options, fresh)
+    calibration = _calibrate(out, workspace, config, preset, overrides, options, fresh, since)
     if calibration.settings is not None:
         from kltune.calibration.drift import remembered
         from kltune.calibration.export import write_config
@@ -115,17 +126,25 @@ def _calibrate(
     overrides: list[str] | None,
     options: dict[str, Any],
     fresh: bool,
+    since: Since | None = None,
 ) -> Calibration:
     from kltune.calibration import Baseline, prepare, start_over
+    from kltune.calibration.recalibration import begin_again, fewer
     from kltune.cli.live import Live
     from kltune.cli.show import show_calibration
     from kltune.trial.records import as_json
     from kltune.workspace import Workspace
 
-    setup = prepare(settings_of(preset, config, overrides, options))
+    settings = settings_of(preset, config, overrides, options)
+    if since is not None and options["search.trials"] is None:
+        options["search.trials"] = fewer(settings.content.search.trials)
+        settings = settings_of(preset, config, overrides, options)
+    setup = prepare(settings)
     workspace = Workspace(path.resolve())
     if fresh:
         start_over(workspace)
+    elif since is not None:
+        begin_again(setup, workspace)
     search = setup.settings.content.search
     runs = 1 + search.trials + 2 * search.confirmations
     with Live(out, "baseline", setup.settings.band, runs) as live:

@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from kltune.cli.options import DEFAULT_WORKSPACE, FormatOption, QuietOption, WorkspaceOption
 from kltune.cli.output import Format, Output
 
+if TYPE_CHECKING:
+    from kltune.workspace import Workspace
+
 
 def export(
-    directory: Annotated[Path, typer.Option("--output", "-o", help="Where to write it.")],
+    directory: Annotated[
+        Path | None, typer.Option("--output", "-o", help="Where to write it.")
+    ] = None,
     kind: Annotated[str, typer.Option("--as", help="What to write: config.")] = "config",
+    history: Annotated[
+        bool, typer.Option("--history", help="Show how the settings moved; writes nothing.")
+    ] = False,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     form: FormatOption = Format.HUMAN,
     quiet: QuietOption = False,
@@ -25,9 +33,14 @@ def export(
     from kltune.errors import SettingsError
     from kltune.workspace import Workspace
 
+    out = Output(form, quiet)
+    if history:
+        _show_history(out, Workspace(workspace))
+        return
+    if directory is None:
+        raise SettingsError("--output: where should it be written? give a directory, e.g. -o DIR")
     if kind != "config":
         raise SettingsError(f"--as {kind}: must be config")
-    out = Output(form, quiet)
     calibration = read_calibration(Workspace(workspace))
     path = write_config(calibration, directory, remembered(Workspace(workspace)))
     command = train_command(calibration, directory)
@@ -35,3 +48,32 @@ def export(
     out.hint(" ".join(command), "trains with it")
     if not calibration.calibrated:
         out.note(f"Note: {calibration.reason}")
+
+
+def _show_history(out: Output, workspace: Workspace) -> None:
+    import time
+
+    from rich.console import Console
+    from rich.table import Table
+
+    from kltune.calibration.recalibration import history
+    from kltune.trial.records import as_json
+
+    found = history(workspace)
+
+    def show(console: Console) -> None:
+        table = Table(box=None, pad_edge=False)
+        for title in ("finished", "settings", "KL", "score", "calibrated", "data"):
+            table.add_column(title, overflow="fold")
+        for entry in found:
+            table.add_row(
+                time.strftime("%Y-%m-%d %H:%M", time.localtime(entry.finished)),
+                entry.settings.describe() if entry.settings is not None else "none",
+                "" if entry.kl is None else f"{entry.kl:.4f}",
+                "" if entry.objective is None else f"{entry.objective:.4f}",
+                "yes" if entry.calibrated else "no",
+                entry.data,
+            )
+        console.print(table)
+
+    out.result([as_json(entry) for entry in found], show)
