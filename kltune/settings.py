@@ -48,12 +48,39 @@ class Verl(_Section):
     env: dict[Annotated[str, Field(pattern=r"^[A-Za-z_]\w*$")], _Word] = {}
 
 
-class Cluster(_Section):
-    """Where trials run."""
+class Ray(_Section):
+    """A Ray cluster that is up; ``address`` is its dashboard's."""
 
-    launcher: Literal["local"] = "local"
+    address: str = "http://127.0.0.1:8265"
+
+
+class Slurm(_Section):
+    """``options`` of sbatch, each as it stands after ``#SBATCH``."""
+
+    options: list[str] = []
+
+    @model_validator(mode="after")
+    def _options(self) -> Slurm:
+        wrong = [o for o in self.options if not o.startswith("-") or "\n" in o]
+        if wrong:
+            raise ValueError(f"options must begin with a dash, one a line, got {wrong}")
+        return self
+
+
+class Cluster(_Section):
+    """Where trials run.
+
+    ``pending_minutes`` is how long a trial may wait for its machines. ``shared`` says whether they
+    see the workspace; where they do not, metrics are read from what verl prints.
+    """
+
+    launcher: Literal["local", "ray", "slurm"] = "local"
     nodes: int = Field(1, ge=1)
     gpus_per_node: int = Field(8, ge=1)
+    ray: Ray = Ray()
+    slurm: Slurm = Slurm()
+    pending_minutes: float = Field(60.0, gt=0)
+    shared: bool = True
 
 
 class BandSection(_Section):
@@ -206,6 +233,26 @@ class DriftSection(_Section):
     limit: float = Field(0.1, gt=0, le=1)
 
 
+class Scale(_Section):
+    """From one node to many. ``steps`` null takes the baseline's; ``tensor_parallel`` null leaves
+    the protocol's rule ``target_kl *= TP`` out.
+    """
+
+    nodes: list[int] = [8]
+    rule: Literal["per-8-nodes", "literal", "hold", "tensor-parallel"] = "per-8-nodes"
+    trials: int = Field(6, ge=1)
+    steps: int | None = Field(None, ge=2)
+    tensor_parallel: int | None = Field(None, ge=1)
+
+    @model_validator(mode="after")
+    def _sound(self) -> Scale:
+        if not self.nodes or min(self.nodes) < 1:
+            raise ValueError(f"nodes must be numbers of 1 and more, got {self.nodes}")
+        if self.rule == "tensor-parallel" and self.tensor_parallel is None:
+            raise ValueError("rule tensor-parallel needs scale.tensor_parallel")
+        return self
+
+
 class Content(_Section):
     """Everything that ``kltune.yaml`` may hold."""
 
@@ -216,6 +263,7 @@ class Content(_Section):
     band: BandSection = BandSection()
     search: SearchSection = SearchSection()
     watch: Watch = Watch()
+    scale: Scale = Scale()
     rewards: dict[Annotated[str, Field(pattern=r"^[A-Za-z]\w*$")], Reward] = {}
     validation: Validate = Field(Validate(), alias="validate")
     drift: DriftSection = DriftSection()
@@ -261,12 +309,13 @@ class Settings:
         Budgets are left out: a run may be continued with more trials.
         """
         content = self.content.model_dump(mode="json")
-        search = content["search"]
+        search, cluster = content["search"], dict(content["cluster"])
+        del cluster["pending_minutes"]
         return {
             "verl.command": content["verl"]["command"],
             "verl.overrides": content["verl"]["overrides"],
             "verl.env": content["verl"]["env"],
-            "cluster": content["cluster"],
+            "cluster": cluster,
             "band": content["band"],
             "search.steps": search["steps"],
             "search.epochs": search["epochs"],

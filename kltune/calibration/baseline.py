@@ -130,7 +130,7 @@ class Baseline:
 
     def _carry_out(self, trial: Trial, search: Search) -> None:
         """Run a trial, or take it up; the search learns what became of its points."""
-        launcher = open_launcher(self.setup.settings.content.cluster.launcher)
+        launcher = open_launcher(self.setup.settings.content.cluster)
         directory = self.workspace.trial(STAGE, trial.name)
         outcome = run_trial(self.spec(trial), directory, self.workspace, launcher, self.observe)
         if trial.role is Role.SEARCH:

@@ -6,7 +6,7 @@ import time
 from contextlib import suppress
 
 from kltune.errors import LaunchError
-from kltune.launchers import LAUNCHERS, open_launcher
+from kltune.launchers import launcher_of
 from kltune.trial.records import AttemptRecord, read
 from kltune.workspace import AttemptDir, Workspace, cannot_write
 
@@ -39,6 +39,4 @@ def _end(attempt: AttemptDir) -> None:
     with suppress(LaunchError):
         record = read(attempt.plan, AttemptRecord)
         if record is not None and not attempt.result.exists():
-            scheme = record.handle.partition("://")[0]
-            if scheme in LAUNCHERS:
-                open_launcher(scheme).cancel(record.handle)
+            launcher_of(record.handle).cancel(record.handle)

@@ -79,6 +79,7 @@ def prepare(settings: Settings) -> Setup:
         *_space_faults(rows, settings),
         *_watch_faults(settings),
         *_file_faults(config, release, settings),
+        *_cluster_faults(config, release, settings),
     ]
     steps, step_fault = (0, None) if rows < 1 else _steps(settings, config, release)
     if step_fault:
@@ -167,6 +168,18 @@ def _near(name: str, known: Iterable[str]) -> str:
     return (
         f"; did you mean {' or '.join(near)}?" if near else f"; one of {', '.join(sorted(known))}"
     )
+
+
+def _cluster_faults(
+    config: Mapping[str, Any], release: Release, settings: Settings
+) -> Iterator[str]:
+    cluster = settings.content.cluster
+    on_cpu = value_at(config, release.path(Key.DEVICE) or "") == "cpu"
+    if cluster.launcher == "local" and cluster.nodes > 1 and not on_cpu:
+        yield (
+            f"cluster.nodes ({settings.origin('cluster.nodes')}): {cluster.nodes} nodes need "
+            "cluster.launcher ray or slurm; on one machine only a CPU can stand in for several"
+        )
 
 
 def _file_faults(config: Mapping[str, Any], release: Release, settings: Settings) -> Iterator[str]:

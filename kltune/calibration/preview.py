@@ -77,7 +77,7 @@ def preview(setup: Setup, workspace: Workspace) -> Preview:
         if search.max_gpu_hours
         else "",
     ]
-    launcher = open_launcher(setup.settings.content.cluster.launcher)
+    launcher = open_launcher(setup.settings.content.cluster)
     return Preview(
         script=launcher.plan(job).text,
         environment=redact_values(job.env),

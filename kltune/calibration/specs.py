@@ -9,6 +9,7 @@ from kltune.calibration.preflight import Setup
 from kltune.domain.attempts import Limits
 from kltune.domain.profiles import PROFILES, Profile, profile
 from kltune.domain.protocol import Trial
+from kltune.settings import Cluster
 from kltune.trial import TrialSpec
 from kltune.verl.command import logged_to
 from kltune.verl.compose import value_at
@@ -59,6 +60,12 @@ def trial_spec(
         cooldown=cooldown,
         keep_answers=keep_answers,
     )
+
+
+def joins_cluster(cluster: Cluster) -> bool:
+    """Whether verl finds a Ray cluster up, and starts none of its own."""
+    # Under SLURM one node needs none: verl starts its own on it.
+    return cluster.launcher == "ray" or cluster.nodes > 1
 
 
 def rules_of(setup: Setup, name: str) -> Profile:

@@ -57,7 +57,7 @@ class Training:
             seed = self.setup.settings.content.search.seed
             trial = Trial("training", Role.TRAINING, calibration.settings, seed)
             directory = self.workspace.trial(STAGE, trial.name)
-            launcher = open_launcher(self.setup.settings.content.cluster.launcher)
+            launcher = open_launcher(self.setup.settings.content.cluster)
             return run_trial(self.spec(trial), directory, self.workspace, launcher, self.observe)
 
     def spec(self, trial: Trial) -> TrialSpec:

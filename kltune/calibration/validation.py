@@ -128,7 +128,7 @@ class Validation:
             tasks = find_tasks(self.setup, self.workspace)
             arms = arms_of(calibration)
             self._same_as_before(tasks, arms, calibration.steps)
-            launcher = open_launcher(self.setup.settings.content.cluster.launcher)
+            launcher = open_launcher(self.setup.settings.content.cluster)
             outcomes: dict[Trial, Outcome] = {}
             for trial in self.trials(arms):
                 spec = self.spec(trial, tasks, calibration.steps)

@@ -20,6 +20,7 @@ class JobSpec:
         directory: the attempt's directory, where the launcher keeps its own files.
         cwd: where the job runs; the user's relative paths are meant from there.
         console: file that receives standard output and error.
+        nodes, gpus_per_node: what the job needs.
     """
 
     name: str
@@ -28,6 +29,8 @@ class JobSpec:
     directory: Path
     cwd: Path
     console: Path
+    nodes: int = 1
+    gpus_per_node: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,7 @@ class JobState(Enum):
     """Where a job is in its life."""
 
     UNKNOWN = "unknown"
+    PENDING = "pending"
     RUNNING = "running"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
@@ -65,12 +69,17 @@ class JobState(Enum):
 class JobStatus:
     """State of a job, and its exit code where the backend knows one.
 
-    ``UNKNOWN`` is a job that was never started; ``LOST`` one that ended without an exit code,
-    because something killed it.
+    ``UNKNOWN`` is a job that was never started; ``PENDING`` one that waits for its machines;
+    ``LOST`` one that ended without an exit code, because something killed it.
+
+    Attributes:
+        detail: the backend's own words: why a job waits (with what the cluster has), or how it
+            was lost; empty where there is nothing to say.
     """
 
     state: JobState
     exit_code: int | None = None
+    detail: str = ""
 
 
 class Launcher(Protocol):
@@ -81,10 +90,15 @@ class Launcher(Protocol):
     3. ``cancel`` returns when nothing of the job is left; it may be called twice, and on a job
        that has ended by itself, where it clears away what the job left behind.
     4. Nothing but the job's own processes is ever ended.
+    5. Each method may raise ``LaunchError`` when the backend does not answer; the job goes on.
     """
 
-    def plan(self, spec: JobSpec) -> LaunchPlan:
+    def plan(self, spec: JobSpec, handle: str | None = None) -> LaunchPlan:
         """Return what ``submit`` would do.
+
+        Args:
+            spec: what is to be run.
+            handle: that of an earlier plan of the same job, which is kept; None makes a new one.
 
         Raises:
             LaunchError: this launcher cannot run such a job.
@@ -103,6 +117,18 @@ class Launcher(Protocol):
         """Return where the job is; cheap enough to be asked several times a second."""
         ...
 
+    def collect(self, handle: str, console: Path) -> None:
+        """Bring the console file up to date with what the job has printed.
+
+        A job that writes the file itself needs nothing done. After the job's end, and before
+        ``cancel``, the file is complete when this returns.
+        """
+        ...
+
     def cancel(self, handle: str, grace_s: float = 15.0) -> None:
-        """End the job: ask politely, wait at most ``grace_s`` seconds, then kill what is left."""
+        """End the job: ask politely, wait at most ``grace_s`` seconds, then kill what is left.
+
+        Raises:
+            LaunchError: something of it is still there, with what that is.
+        """
         ...

@@ -10,11 +10,9 @@ shares a session with a process of the job belongs to it as well: that session i
 from __future__ import annotations
 
 import os
-import shlex
 import signal
 import socket
 import subprocess
-import sys
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -23,7 +21,7 @@ import psutil
 
 from kltune.errors import LaunchError
 from kltune.launchers.base import JobSpec, JobState, JobStatus, LaunchPlan
-from kltune.verl.secrets import is_secret_name, redact
+from kltune.launchers.script import environment, script
 from kltune.workspace import cannot_write, write_text
 
 #: Marks every process of a job; its value is the job's directory.
@@ -47,18 +45,17 @@ class LocalLauncher:
     def __init__(self) -> None:
         self._children: dict[str, subprocess.Popen[bytes]] = {}
 
-    def plan(self, spec: JobSpec) -> LaunchPlan:
+    def plan(self, spec: JobSpec, handle: str | None = None) -> LaunchPlan:
         """Return the script that ``submit`` runs."""
-        directory = spec.directory.resolve()
-        return LaunchPlan(spec, f"local://{socket.gethostname()}{directory}", _script(spec))
+        where = f"local://{socket.gethostname()}{spec.directory.resolve()}"
+        return LaunchPlan(spec, handle or where, script(spec))
 
     def submit(self, plan: LaunchPlan) -> None:
         """Start the script as the leader of a new session."""
         spec = plan.spec
         directory = spec.directory.resolve()
-        script = directory / "command.sh"
-        write_text(script, plan.text, mode=0o755)
-        environment = {**os.environ, **_environment(spec), TOKEN: str(directory)}
+        write_text(directory / "command.sh", plan.text, mode=0o755)
+        variables = {**os.environ, **environment(spec), TOKEN: str(directory)}
         try:
             (directory / _PID).unlink(missing_ok=True)
             with spec.console.open("ab") as console:
@@ -68,7 +65,7 @@ class LocalLauncher:
                     stdout=console,
                     stderr=subprocess.STDOUT,
                     cwd=spec.cwd,
-                    env=environment,
+                    env=variables,
                     start_new_session=True,
                 )
         except OSError as error:
@@ -100,6 +97,9 @@ class LocalLauncher:
         started = pid is not None or child is not None
         return JobStatus(JobState.LOST if started else JobState.UNKNOWN)
 
+    def collect(self, handle: str, console: Path) -> None:
+        """Do nothing: the job writes its console itself."""
+
     def cancel(self, handle: str, grace_s: float = 15.0) -> None:
         """End every process of the job, by SIGTERM to its group first."""
         directory, sessions = _directory(handle), set[int]()
@@ -120,30 +120,6 @@ class LocalLauncher:
         child = self._children.get(handle)
         if child is not None:
             child.poll()
-
-
-def _environment(spec: JobSpec) -> dict[str, str]:
-    """Return the job's variables: those of the spec, and kltune's own environment first on PATH.
-
-    A trial must find the ``python3`` that kltune is installed in, whether or not that environment
-    was activated.
-    """
-    here = str(Path(sys.executable).parent)
-    path = spec.env.get("PATH", os.environ.get("PATH", os.defpath))
-    return {**spec.env, "PATH": path if path.startswith(here) else f"{here}{os.pathsep}{path}"}
-
-
-def _script(spec: JobSpec) -> str:
-    exports = [_export(name, value) for name, value in sorted(_environment(spec).items())]
-    words = " \\\n  ".join(shlex.quote(redact(word)) for word in spec.argv)
-    lines = ["#!/usr/bin/env bash", f"# {spec.name}", "set -e", *exports]
-    return "\n".join([*lines, f"cd {shlex.quote(str(spec.cwd))}", words, ""])
-
-
-def _export(name: str, value: str) -> str:
-    if is_secret_name(name):
-        return f': "${{{name}:?is a secret and not kept here; set it first}}"; export {name}'
-    return f"export {name}={shlex.quote(redact(value))}"
 
 
 def _directory(handle: str) -> Path:
@@ -179,10 +155,10 @@ def _is_of(pid: int, directory: Path) -> bool:
 
 def _processes(directory: Path, sessions: set[int]) -> list[psutil.Process]:
     """Return the job's processes; their sessions are added to those that are known already."""
-    alive = [p for p in psutil.process_iter() if _session(p) is not None]
-    marked = {p.pid for p in alive if _is_of(p.pid, directory)}
-    sessions.update(_session(p) or p.pid for p in alive if p.pid in marked)
-    return [p for p in alive if p.pid in marked or _session(p) in sessions]
+    alive = [(p, s) for p in psutil.process_iter() if (s := _session(p)) is not None]
+    marked = {p.pid for p, _ in alive if _is_of(p.pid, directory)}
+    sessions.update(session for p, session in alive if p.pid in marked)
+    return [p for p, session in alive if p.pid in marked or session in sessions]
 
 
 def _session(process: psutil.Process) -> int | None:

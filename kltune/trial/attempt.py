@@ -16,6 +16,7 @@ from kltune.domain.judgement import Judge
 from kltune.domain.kl import next_coefficient
 from kltune.domain.outcome import NOT_IN_EFFECT
 from kltune.domain.steps import Step
+from kltune.domain.waiting import never_started
 from kltune.launchers.base import JobState, JobStatus, Launcher
 from kltune.readers import drain
 from kltune.readers.console import ConsoleReader
@@ -73,6 +74,7 @@ class AttemptRun:
         try:
             while True:
                 status = self.launcher.status(self.record.handle)
+                self.launcher.collect(self.record.handle, self.directory.console)
                 # In this order: what was written before the end must be read after it.
                 fresh = self._read(metrics, console)
                 for step in fresh:
@@ -82,6 +84,9 @@ class AttemptRun:
                 if fresh and not verified:
                     verified, fault = self._verify()
                     critical = critical or fault
+                if status.state is JobState.PENDING:
+                    last_news = time.monotonic()
+                    critical = critical or self._wait(status)
                 critical = critical or self._idle(judge, time.monotonic() - last_news)
                 if critical is not None or status.state.is_terminal:
                     break
@@ -164,6 +169,13 @@ class AttemptRun:
         self.on_finding(finding)
         return True, finding
 
+    def _wait(self, status: JobStatus) -> Finding | None:
+        waited_s = time.time() - self.record.planned
+        finding = never_started(waited_s, self.spec.pending_s, status.detail)
+        if finding is not None:
+            self.on_finding(finding)
+        return finding
+
     def _idle(self, judge: Judge, seconds: float) -> Finding | None:
         critical = None
         for finding in judge.idle(seconds):
@@ -181,6 +193,8 @@ class AttemptRun:
         else:
             code = -9 if status.state is JobState.LOST else status.exit_code or 1
             crash = evidence.crash(code)
+            if crash is not None and status.detail and not crash.line:
+                crash = replace(crash, line=status.detail)
             finding = crash_finding(crash, last) if crash is not None else None
         return self._end(AttemptEnding.CRASHED, finding, status.exit_code, words[-40:])
 

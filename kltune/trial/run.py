@@ -177,7 +177,8 @@ class _TrialRun:
             if self.launcher.status(record.handle).state is JobState.UNKNOWN:
                 # A kill may have come between the start of the job and its first sign of life.
                 self.launcher.cancel(record.handle, grace_s=5)
-                self.launcher.submit(self.launcher.plan(self.spec.job(directory, overrides)))
+                job = self.spec.job(directory, overrides)
+                self.launcher.submit(self.launcher.plan(job, record.handle))
             started = AttemptStarted(trial, record.number, record.reason, str(directory.console))
             self.observe(started)
             result = run.follow()

@@ -11,7 +11,13 @@ from kltune.domain.attempts import Change, Limits
 from kltune.domain.profiles import Profile
 from kltune.domain.protocol import Trial
 from kltune.launchers.base import JobSpec
-from kltune.verl.command import ATTEMPT_ENV, RunControl, control_overrides, kl_overrides
+from kltune.verl.command import (
+    ATTEMPT_ENV,
+    RunControl,
+    control_overrides,
+    kl_overrides,
+    without_size,
+)
 from kltune.verl.compose import compose
 from kltune.verl.installation import Installation
 from kltune.verl.keys import Key
@@ -41,6 +47,10 @@ class TrialSpec:
         limits: of its restarts and retries.
         cooldown: steps after a restart in which only non-finite values count.
         keep_answers: whether verl writes every answer of every validation down.
+        pending_s: seconds that an attempt may wait for its machines.
+        joins_cluster: whether verl joins a Ray cluster that is up, and starts none itself.
+        shared: whether the machines of the job see the workspace; else verl's metrics are read
+            from what it prints.
     """
 
     trial: Trial
@@ -60,6 +70,9 @@ class TrialSpec:
     profile: Profile
     limits: Limits
     cooldown: int
+    pending_s: float = 3600.0
+    joins_cluster: bool = False
+    shared: bool = True
     keep_answers: bool = False
 
     @property
@@ -94,7 +107,9 @@ class TrialSpec:
         ]
         if change.remove_padding:
             layers.append({self.release.path(Key.REMOVE_PADDING) or "": True})
-        return lay_over(self.base, *layers)
+        # Ray refuses to be told the size of a cluster that is up.
+        base = without_size(self.base, self.release) if self.joins_cluster else self.base
+        return lay_over(base, *layers)
 
     def composed(self, overrides: Mapping[str, Any]) -> dict[str, Any]:
         """Return the configuration that the overrides give in the installed verl.
@@ -108,15 +123,14 @@ class TrialSpec:
     def job(self, directory: AttemptDir, overrides: Mapping[str, Any]) -> JobSpec:
         """Return the job of an attempt."""
         path = directory.path.resolve()
+        metrics = {self.release.metrics_env: str(AttemptDir(path).metrics)} if self.shared else {}
         return JobSpec(
             name=f"kltune {path.parent.name} {path.name}",
             argv=(*self.command, *render(overrides)),
-            env={
-                **ATTEMPT_ENV,
-                **self.env,
-                self.release.metrics_env: str(AttemptDir(path).metrics),
-            },
+            env={**ATTEMPT_ENV, **self.env, **metrics},
             directory=path,
             cwd=Path.cwd(),
             console=AttemptDir(path).console,
+            nodes=self.nodes,
+            gpus_per_node=self.gpus_per_node,
         )

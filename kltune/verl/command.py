@@ -169,6 +169,12 @@ def control_overrides(
     return _overrides(wanted, release)
 
 
+def without_size(overrides: Mapping[str, Any], release: Release) -> dict[str, Any]:
+    """Return the overrides without those that size a Ray cluster of the driver's own."""
+    sizes = {release.path(key) for key in (Key.RAY_CPUS, Key.RAY_GPUS)}
+    return {key: value for key, value in overrides.items() if bare(key) not in sizes}
+
+
 def logged_to(
     config: Mapping[str, Any], overrides: Mapping[str, Any], release: Release
 ) -> list[str]:

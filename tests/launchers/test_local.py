@@ -12,6 +12,7 @@ import pytest
 from kltune.errors import LaunchError
 from kltune.launchers import JobSpec, JobState, local, open_launcher
 from kltune.launchers.local import LocalLauncher
+from kltune.settings import Cluster
 
 from ..stand_in.project import is_alive
 
@@ -20,7 +21,7 @@ IGNORE_SIGTERM = "import signal, time; signal.signal(15, signal.SIG_IGN); "
 
 @pytest.fixture
 def launcher():
-    return open_launcher("local")
+    return open_launcher(Cluster())
 
 
 @pytest.fixture

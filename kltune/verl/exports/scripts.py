@@ -119,11 +119,19 @@ def sbatch_script(training: Training, header: Sequence[str] = ()) -> str:
         "",
     ]
     if training.nodes > 1:
-        lines += [_CLUSTER.format(nodes=training.nodes, gpus=training.gpus_per_node).strip(), ""]
+        lines += [ray_over_nodes(training.nodes, training.gpus_per_node), ""]
         lines.append(f'RAY_ADDRESS="$address" "${{on_head[@]}}" {_command(training)}')
     else:
         lines.append(f"srun --nodes=1 --ntasks=1 {_command(training)}")
     return "\n".join(lines) + "\n"
+
+
+def ray_over_nodes(nodes: int, gpus: int) -> str:
+    """Return the lines of an sbatch script that start Ray on its nodes and wait for all of them.
+
+    They set ``address``, and ``on_head``, which runs a command on the first node.
+    """
+    return _CLUSTER.format(nodes=nodes, gpus=gpus).strip()
 
 
 # Slurm binds a step to its CPUs, and Ray counts those of the machine: it must be told.
