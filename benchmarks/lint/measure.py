@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 
 SCRIPT = Path(__file__).parents[2] / "tests" / "fixtures" / "verl" / "scripts" / "plain.sh"
-HEAVY = ("verl", "torch", "ray", "transformers", "optuna", "numpy", "pydantic")
+HEAVY = ("verl", "torch", "ray", "transformers", "optuna", "numpy")
 RUNS = 10
 
 

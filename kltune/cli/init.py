@@ -35,7 +35,7 @@ def init(
     quiet: QuietOption = False,
 ) -> None:
     """Write kltune.yaml, from your own verl launch script or from a preset."""
-    from kltune.cli.sources import from_preset, read_launch_script
+    from kltune.cli.sources import from_preset, parse_answers, read_launch_script
     from kltune.errors import SettingsError
     from kltune.verl.overrides import parse
     from kltune.verl.script.settings_text import settings_yaml
@@ -49,7 +49,7 @@ def init(
     out = Output(form, quiet)
     notes: tuple[str, ...] = ()
     if script is not None:
-        found = read_launch_script(script, parse(answers or []), parse(overrides or []), launch)
+        found = read_launch_script(script, parse_answers(answers), parse(overrides or []), launch)
         if found.open:
             raise SettingsError(
                 [*found.open, "answer with --answer NAME=VALUE or --set key=value, then again"]

@@ -39,16 +39,16 @@ def lint(
 
     Nothing is executed, and neither verl nor torch is imported. Exit code 1 if there is an error.
     """
-    from kltune.cli.sources import read_source
+    from kltune.cli.sources import parse_answers, read_source
     from kltune.verl.overrides import parse
 
     out = Output(form, quiet)
     extra = parse(overrides or [])
-    source = read_source(what or [], preset, parse(answers or []), extra, launch)
+    source = read_source(what or [], preset, parse_answers(answers), extra, launch)
     found = _examine(source, version)
     if fix:
         _fix(source, found, out)
-        source = read_source(what or [], preset, parse(answers or []), extra, launch)
+        source = read_source(what or [], preset, parse_answers(answers), extra, launch)
         found = _examine(source, version)
     for note in (*found.notes, *(f"left out, {text}" for text in source.open)):
         out.note(f"Note: {note}")

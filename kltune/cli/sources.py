@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -17,6 +18,8 @@ from kltune.verl.yaml_text import scalar
 
 if TYPE_CHECKING:
     from kltune.settings import Settings
+
+_ANSWER = re.compile(r"[A-Za-z_]\w*=|\d+=")
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,7 @@ class Source:
 def read_source(
     words: Sequence[str],
     preset: str | None,
-    answers: Mapping[str, Any],
+    answers: Mapping[str, str],
     extra: Mapping[str, Any],
     launch: int | None,
 ) -> Source:
@@ -83,7 +86,7 @@ def read_source(
 
 
 def read_launch_script(
-    path: Path, answers: Mapping[str, Any], overrides: Mapping[str, Any], launch: int | None
+    path: Path, answers: Mapping[str, str], overrides: Mapping[str, Any], launch: int | None
 ) -> FromScript:
     """Return the settings that a launch script gives; nothing is executed.
 
@@ -91,8 +94,21 @@ def read_launch_script(
         SettingsError: it cannot be read, or starts no verl training.
     """
     text = _text(path)
-    given = {name: str(value) for name, value in answers.items()}
-    return from_script(read_script(text, given, str(path.resolve())), overrides, launch)
+    return from_script(read_script(text, answers, str(path.resolve())), overrides, launch)
+
+
+def parse_answers(words: Sequence[str] | None) -> dict[str, str]:
+    """Return the variables of ``--answer NAME=VALUE``, as text: that is all a shell knows.
+
+    Raises:
+        SettingsError: every word that is no ``NAME=VALUE``.
+    """
+    faults = [
+        f"--answer {w}: an answer is NAME=VALUE" for w in words or [] if not _ANSWER.match(w)
+    ]
+    if faults:
+        raise SettingsError(faults)
+    return dict(word.split("=", 1) for word in words or [])
 
 
 def from_preset(name: str, overrides: Mapping[str, Any]) -> str:
@@ -112,7 +128,7 @@ def from_preset(name: str, overrides: Mapping[str, Any]) -> str:
 
 
 def _file(
-    path: Path, answers: Mapping[str, Any], given: Mapping[str, Any], launch: int | None
+    path: Path, answers: Mapping[str, str], given: Mapping[str, Any], launch: int | None
 ) -> Source:
     if path.suffix not in (".yaml", ".yml"):
         found = read_launch_script(path, answers, given, launch)

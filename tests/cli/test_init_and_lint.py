@@ -46,6 +46,14 @@ def test_what_a_script_leaves_open_is_asked_for(capsys):
     assert "trainer.experiment_name" not in content["verl"]["overrides"]
 
 
+def test_an_answer_is_text_as_in_a_shell(capsys):
+    script = str(SCRIPTS / "variables.sh")
+    assert main(["init", "--from", script, "--answer", "VAL_FILE='/a,b.parquet'"]) == 0
+    assert 'data.val_files: "/a,b.parquet"' in Path("kltune.yaml").read_text()
+    assert main(["init", "--from", script, "--answer", "VAL_FILE", "-o", "x.yaml"]) == 3
+    assert "--answer VAL_FILE: an answer is NAME=VALUE" in capsys.readouterr().err
+
+
 def test_an_override_answers_too():
     script = str(SCRIPTS / "variables.sh")
     assert main(["init", "--from", script, "--set", "data.val_files=/w.parquet"]) == 0
