@@ -43,6 +43,10 @@ class Judge:
                 found.append(rule.finding(alarm, self._run))
         return found
 
+    def know(self, setup: Setup) -> None:
+        """Take in what the run itself has told of its configuration by now."""
+        self._run.setup = setup
+
     def idle(self, seconds: float) -> list[Finding]:
         """Return what fires when the run has shown no step for so many seconds.
 

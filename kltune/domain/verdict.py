@@ -99,6 +99,11 @@ class Replay:
             self.findings[name].extend(found)
         return fired
 
+    def know(self, setup: Setup) -> None:
+        """Take in what the run itself has told of its configuration by now."""
+        for judge in self._judges.values():
+            judge.know(setup)
+
     def crashed(self, crash: Crash) -> None:
         """Add the crash that ended the run to the findings of every profile."""
         finding = crash_finding(crash, max(self._steps, default=None))

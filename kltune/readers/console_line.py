@@ -12,15 +12,12 @@ import re
 _STEP = re.compile(r"(?<![\w/])step:(\d{1,15}) - ")
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _REPEATED = re.compile(r"\s*\[repeated \d+x across cluster\].*$")
-_VALUE = re.compile(
-    r"(?:np\.\w+\()?([-+]?(?:\d+\.?\d*(?:e[-+]?\d+)?|inf(?:inity)?|nan)|True|False)\)?\s*",
-    re.IGNORECASE,
-)
+_BOOLEANS = {"True": 1.0, "False": 0.0}
 _NUMPY = re.compile(r":np\.\w+\(")
 
 #: Log collectors cut long lines at a multiple of this many characters (wandb's ``output.log``:
 #: 4,096; container runtimes: 16,384), in the middle of a number where it falls so.
-_CUT_AT = 4096
+CUT_AT = 4096
 
 #: Data sources are the user's text and stand in metric names; longer ones are prose.
 _LONGEST_NAME = 300
@@ -37,13 +34,13 @@ def parse_step_line(line: str, *, complete: bool = True) -> tuple[int, dict[str,
     found = _STEP.search(line)
     if found is None:
         return None
-    whole = complete and len(line) % _CUT_AT != 0
+    whole = complete and len(line) % CUT_AT != 0
     text = line[found.end() :]
     if "\x1b" in text:
         text = _ANSI.sub("", text)
     if text.endswith("]") or "[repeated" in text:
         text = _REPEATED.sub("", text)
-    if (len(text) + found.end() - found.start()) % _CUT_AT == 0:
+    if (len(text) + found.end() - found.start()) % CUT_AT == 0:
         whole = False
     if not whole:
         text = text.rpartition(" - ")[0]
@@ -58,11 +55,14 @@ def parse_step_line(line: str, *, complete: bool = True) -> tuple[int, dict[str,
 
 def parse_number(text: str) -> float | None:
     """Return the number that ``text`` prints, as verl's versions and numpy print one, or None."""
-    found = _VALUE.fullmatch(text)
-    if found is None:
+    if text.startswith("np.") and text.endswith(")"):
+        text = text.partition("(")[2][:-1]
+    if text in _BOOLEANS:
+        return _BOOLEANS[text]
+    try:
+        return float(text)
+    except ValueError:
         return None
-    number = found[1].lower()
-    return {"true": 1.0, "false": 0.0}.get(number) if number[0] in "tf" else float(number)
 
 
 def _plain_fields(text: str) -> dict[str, float] | None:

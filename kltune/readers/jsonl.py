@@ -4,24 +4,50 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from kltune.domain.steps import Step
 from kltune.readers.console_line import parse_number
-from kltune.readers.lines import LineReader
+from kltune.readers.tail import open_tail
 from kltune.verl.metrics import step_record
 
 
-class JsonlReader(LineReader):
-    """Reads verl's own metric file, the best source from verl 0.7.1 on."""
+class JsonlReader:
+    """Reads verl's own metric file, the best source from verl 0.7.1 on.
+
+    Args:
+        source: a path, or ``-`` for standard input.
+    """
 
     format = "jsonl"
 
-    def parse(self, line: bytes, *, complete: bool) -> Iterator[Step]:
-        """Yield the record of a line; nothing for a line that is cut or is no record."""
-        del complete  # a cut object is no JSON, so it cannot be mistaken for a record
-        found = parse_record(line)
-        if found is not None:
+    def __init__(self, source: str):
+        self._tail = open_tail(source)
+
+    @property
+    def ended(self) -> bool:
+        """Whether the source can bring nothing more."""
+        return self._tail.ended
+
+    def poll(self) -> list[Step]:
+        """Return the records of the next lines; see ``Reader``."""
+        while (lines := self._tail.lines()) is not None:
+            if steps := list(_steps(lines)):
+                return steps
+        return []
+
+    def finish(self) -> list[Step]:
+        """Return the record of a last line without an end: a cut one is no JSON."""
+        return list(_steps([self._tail.remainder()]))
+
+    def close(self) -> None:
+        """Close the source."""
+        self._tail.close()
+
+
+def _steps(lines: Iterable[bytes]) -> Iterator[Step]:
+    for line in lines:
+        if (found := parse_record(line)) is not None:
             yield step_record(*found)
 
 

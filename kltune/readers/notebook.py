@@ -6,8 +6,8 @@ import json
 from collections.abc import Iterator
 
 from kltune.domain.steps import Step
-from kltune.readers.console import step_lines
 from kltune.readers.snapshot import SnapshotReader
+from kltune.readers.step_lines import StepLines
 
 
 class NotebookReader(SnapshotReader):
@@ -17,7 +17,8 @@ class NotebookReader(SnapshotReader):
 
     def parse(self, text: str) -> list[Step]:
         """Return the records of all output cells."""
-        return [step for line in output_lines(text) for step in step_lines(line)]
+        lines = StepLines()
+        return [step for line in output_lines(text) for step in lines.parse(line)]
 
 
 def output_lines(notebook: str) -> Iterator[bytes]:

@@ -101,19 +101,28 @@ class LineTail:
         """Whether no more can come."""
         return self._source.ended
 
-    def lines(self) -> list[bytes] | None:
-        """Return the next complete lines, without their ends; None if nothing is new.
+    def block(self) -> bytes | None:
+        """Return the next complete lines as one text; None if nothing is new.
 
-        The list may be a part of what is new, and empty while a long line is being written.
+        The text may be a part of what is new, and empty while a long line is being written. Its
+        last line end is left out.
         """
         chunk = self._source.read()
         if self._restarts != self._source.restarts:
             self._restarts, self._rest = self._source.restarts, b""
         if not chunk:
             return None
-        lines = (self._rest + chunk).split(b"\n")
-        self._rest = lines.pop()[-LONGEST_LINE_BYTES:]
-        return lines
+        end = chunk.rfind(b"\n")
+        if end < 0:
+            self._rest = (self._rest + chunk)[-LONGEST_LINE_BYTES:]
+            return b""
+        whole, self._rest = self._rest + chunk[:end], chunk[end + 1 :]
+        return whole
+
+    def lines(self) -> list[bytes] | None:
+        """Return the next complete lines, without their ends; None if nothing is new."""
+        block = self.block()
+        return None if block is None else block.split(b"\n") if block else []
 
     def remainder(self) -> bytes:
         """Return the last line, which has no end, and forget it."""

@@ -6,7 +6,8 @@ one of them. Names that only contain one of these (``actor/prefix_ppo_kl``) are 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 
 from kltune.domain.steps import KlSource, Step
 
@@ -61,25 +62,67 @@ _KL_SOURCES = {
 _VALIDATION = ("val-core/", "val/test_score/")
 
 
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What the names of a run's metrics mean; the same at most steps of a run.
+
+    Attributes:
+        names: number of the step record to the metric that it is read from.
+        kl_source: of the reference KL among them.
+        validation: names of validation scores.
+    """
+
+    names: Mapping[str, str]
+    kl_source: KlSource | None
+    validation: tuple[str, ...]
+
+    def record(
+        self,
+        step: int,
+        numbers: Mapping[str, float],
+        validation: Mapping[str, float],
+        raw: Mapping[str, float],
+    ) -> Step:
+        """Return a step record.
+
+        Args:
+            step: verl's global step.
+            numbers: value of each number of the step record that ``names`` holds.
+            validation: value of each validation score.
+            raw: every number by metric name; kept, not copied.
+        """
+        return Step(
+            step=step,
+            kl_source=self.kl_source,
+            names=self.names,
+            validation=validation,
+            raw=raw,
+            **numbers,
+        )
+
+
+def meaning(metrics: Collection[str]) -> Meaning:
+    """Return what the metrics of one record mean."""
+    found = {}
+    for number, candidates in METRICS.items():
+        name = next((name for name in candidates if name in metrics), None)
+        if name is not None:
+            found[number] = name
+    return Meaning(
+        names=found,
+        kl_source=_KL_SOURCES.get(found.get("reference_kl", "")),
+        validation=tuple(name for name in metrics if name.startswith(_VALIDATION)),
+    )
+
+
 def step_record(step: int, data: Mapping[str, float]) -> Step:
     """Return the step record of one line of verl's metrics.
 
     Args:
         step: verl's global step.
-        data: number by verl's metric name; NaN and infinity as such, booleans as 0 and 1.
+        data: number by verl's metric name; NaN and infinity as such, booleans as 0 and 1. Kept,
+            not copied.
     """
-    names = {}
-    for number, candidates in METRICS.items():
-        for name in candidates:
-            if name in data:
-                names[number] = name
-                break
-    validation = {k: v for k, v in data.items() if k.startswith(_VALIDATION)}
-    return Step(
-        step=step,
-        kl_source=_KL_SOURCES.get(names.get("reference_kl", "")),
-        names=names,
-        validation=validation,
-        raw=data,
-        **{number: data[name] for number, name in names.items()},
-    )
+    means = meaning(data.keys())
+    numbers = {number: data[name] for number, name in means.names.items()}
+    return means.record(step, numbers, {name: data[name] for name in means.validation}, data)
