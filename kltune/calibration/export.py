@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from kltune.calibration.record import Calibration
+from kltune.calibration.validation import CALIBRATED, REFERENCE, ValidationReport
 from kltune.domain.kl import Placement
 from kltune.domain.protocol import Role, Trial
 from kltune.drift import Fingerprint
@@ -45,7 +46,10 @@ def calibrated_overrides(calibration: Calibration) -> tuple[dict[str, Any], dict
 
 
 def write_config(
-    calibration: Calibration, directory: Path, data: Fingerprint | None = None
+    calibration: Calibration,
+    directory: Path,
+    data: Fingerprint | None = None,
+    validation: ValidationReport | None = None,
 ) -> Path:
     """Write ``directory/config.yaml`` and return its path.
 
@@ -53,6 +57,7 @@ def write_config(
         calibration: what to export.
         directory: made where it is missing.
         data: fingerprint of the training data; it goes beside the configuration.
+        validation: what ``kltune validate`` found.
 
     Raises:
         NotCalibratedError: see ``calibrated_overrides``.
@@ -60,7 +65,8 @@ def write_config(
     """
     overrides, origins = calibrated_overrides(calibration)
     path = directory / f"{NAME}.yaml"
-    write_text(path, config_yaml(overrides, origins, [*_header(calibration), *_data(data)]))
+    header = [*_header(calibration), *_validated(calibration, validation), *_data(data)]
+    write_text(path, config_yaml(overrides, origins, header))
     if data is not None:
         save(directory / DATA, data)
     return path
@@ -93,6 +99,22 @@ def _header(calibration: Calibration) -> list[str]:
             str(Path("DIR").resolve()), "DIR"
         ),
     ]
+
+
+def _validated(calibration: Calibration, report: ValidationReport | None) -> list[str]:
+    settings = calibration.settings
+    arms = report.settings if report is not None else {}
+    arm = CALIBRATED if CALIBRATED in arms else REFERENCE
+    if report is None or settings is None or arms[arm] != settings.describe():
+        return []  # none, or one of other settings
+    lines = [f"Validated on {len(report.seeds)} fresh seeds: {report.finding.value}"]
+    lines.append(f"  {report.reason}")
+    if (drawn := report.curves.get(arm)) is not None:
+        lines.append(
+            f"  pass@1 peaked at a reference KL of {drawn.peak.kl:.4f} nats/token, step "
+            f"{drawn.peak.step}; {drawn.reason}"
+        )
+    return lines
 
 
 def _data(data: Fingerprint | None) -> list[str]:

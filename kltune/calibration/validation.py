@@ -27,7 +27,7 @@ from kltune.errors import NotCalibratedError, SettingsError
 from kltune.launchers import open_launcher
 from kltune.settings import differences
 from kltune.trial import TrialSpec, run_trial
-from kltune.trial.records import as_json, save
+from kltune.trial.records import as_json, read, save
 from kltune.trial.run import read_steps
 from kltune.validation import (
     Comparison,
@@ -265,6 +265,11 @@ class Validation:
             for step, path in dumped_steps(attempt.validation).items():
                 found[step] = tally(read_dump(path), tasks.problems)
         return found
+
+
+def read_validation(workspace: Workspace) -> ValidationReport | None:
+    """Return what the last validation of a workspace found, if there was one."""
+    return read(workspace.validation, ValidationReport)
 
 
 def arms_of(calibration: Calibration) -> dict[str, KlSettings]:

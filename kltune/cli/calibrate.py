@@ -66,10 +66,12 @@ def run(
     if calibration.settings is not None:
         from kltune.calibration.drift import remembered
         from kltune.calibration.export import write_config
+        from kltune.calibration.validation import read_validation
         from kltune.workspace import Workspace
 
-        directory = Workspace(workspace).calibrated
-        write_config(calibration, directory, remembered(Workspace(workspace)))
+        place = Workspace(workspace)
+        directory = place.calibrated
+        write_config(calibration, directory, remembered(place), read_validation(place))
         out.note(f"Wrote {directory / 'config.yaml'}")
         where = shlex.quote(str(workspace))
         out.hint(f"kltune export --workspace {where} -o DIR", "the config, where you want it")

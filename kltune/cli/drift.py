@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -64,13 +65,9 @@ def drift(
     record = {**asdict(found), "limit": allowed, "recalibrate": over}
     out.result(record, lambda console: _show(console, found, allowed))
     if over:
-        out.hint(
-            f"kltune run --since last --workspace {workspace} "
-            f"--set data.train_files={' '.join(map(str, data))}"
-            if len(data) == 1
-            else f"kltune run --since last --workspace {workspace}",
-            "a short calibration on the new data, from where the last one ended",
-        )
+        words = ["kltune", "run", "--since", "last", "--workspace", str(workspace)]
+        words += ["--set", f"data.train_files=[{','.join(map(str, data))}]"]
+        out.hint(shlex.join(words), "a short calibration from where the last one ended")
         raise typer.Exit(1)
 
 

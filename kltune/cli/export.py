@@ -30,6 +30,7 @@ def export(
     from kltune.calibration import read_calibration
     from kltune.calibration.drift import remembered
     from kltune.calibration.export import train_command, write_config
+    from kltune.calibration.validation import read_validation
     from kltune.errors import SettingsError
     from kltune.workspace import Workspace
 
@@ -41,8 +42,9 @@ def export(
         raise SettingsError("--output: where should it be written? give a directory, e.g. -o DIR")
     if kind != "config":
         raise SettingsError(f"--as {kind}: must be config")
-    calibration = read_calibration(Workspace(workspace))
-    path = write_config(calibration, directory, remembered(Workspace(workspace)))
+    place = Workspace(workspace)
+    calibration = read_calibration(place)
+    path = write_config(calibration, directory, remembered(place), read_validation(place))
     command = train_command(calibration, directory)
     out.result({"config": str(path), "command": command}, lambda console: console.print(str(path)))
     out.hint(" ".join(command), "trains with it")

@@ -54,7 +54,10 @@ def test_calibrated_settings_that_are_better_are_found_to_be(calibrated, capsys)
     points = report["curves"]["reference"]["points"]
     assert [p["step"] for p in points] == [0, 1, 2, 3, 4, 5, 6, 7, 8]
     assert points[-1]["sqrt_kl"] == pytest.approx(points[-1]["kl"] ** 0.5)
-    assert (calibrated.workspace.validation).exists()
+    assert main(["export", "-o", "out", "--quiet"]) == 0
+    header = (calibrated.path / "out" / "config.yaml").read_text()
+    assert "# Validated on 3 fresh seeds: improved" in header
+    assert "pass@1 peaked at a reference KL of 0.0" in header
 
 
 def test_people_see_levels_differences_curves_and_what_the_protocol_expects(calibrated, capsys):
