@@ -191,9 +191,9 @@ def row_of(trial: Trial, outcome: Any, band: Band) -> tuple[str, ...]:
     """Return a trial as the cells of ``ROW_NAMES``."""
     summary = outcome.summary if outcome is not None else None
     kl = summary.kl if summary else None
-    place = (
-        "" if kl is None else "inside" if band.holds(kl) else "above" if kl > band.low else "below"
-    )
+    place = ""
+    if kl is not None and kl == kl:
+        place = "inside" if band.holds(kl) else "above" if kl > band.low else "below"
     target = trial.settings.target_kl
     return (
         trial.name,
