@@ -83,6 +83,12 @@ def _sentence(entry: Mapping[str, Any]) -> str | None:
             return f"{name}: {entry['outcome']['ending']}, {entry['outcome']['reason']}"
         case "trial-set-aside":
             return f"{name}: ended before its first step and was set aside"
+        case "validation":
+            return f"validation: {entry['finding']}: {entry['reason']}"
+        case "recalibration":
+            return f"calibrated again; before: {entry['since']['reason']}"
+        case "stage-set-aside":
+            return f"{entry['stage']}: an earlier one was set aside"
         case "verdict":
             return f"verdict: {entry['reason']}"
         case _:

@@ -54,6 +54,9 @@ FRESH_SEED = 100_000
 #: Validations on the way to the end, where the configuration asks for none: they make the curve.
 VALIDATIONS = 6
 
+#: Results by step of the validation, and by test set.
+_ByStep = dict[int, dict[str, Results]]
+
 BASE, REFERENCE, CALIBRATED = "base", "reference", "calibrated"
 
 
@@ -130,12 +133,15 @@ class Validation:
             self._same_as_before(tasks, arms, calibration.steps)
             launcher = open_launcher(self.setup.settings.content.cluster)
             outcomes: dict[Trial, Outcome] = {}
+            found: dict[Trial, _ByStep] = {}
             for trial in self.trials(arms):
                 spec = self.spec(trial, tasks, calibration.steps)
                 outcomes[trial] = run_trial(
                     spec, self._directory(trial), self.workspace, launcher, self.observe
                 )
-            report = self._report(tasks, arms, outcomes)
+                # Read at once: answers that fit no problem show after one trial, not after all.
+                found[trial] = self._results(trial, tasks)
+            report = self._report(tasks, arms, outcomes, found)
             save(self.workspace.validation, report)
             self.workspace.decide("validation", finding=report.finding.value, reason=report.reason)
             return report
@@ -203,7 +209,11 @@ class Validation:
             )
 
     def _report(
-        self, tasks: Tasks, arms: Mapping[str, KlSettings], outcomes: Mapping[Trial, Outcome]
+        self,
+        tasks: Tasks,
+        arms: Mapping[str, KlSettings],
+        outcomes: Mapping[Trial, Outcome],
+        found: Mapping[Trial, _ByStep],
     ) -> ValidationReport:
         found = {trial: self._results(trial, tasks) for trial in outcomes}
         left_out = {
@@ -211,8 +221,8 @@ class Validation:
             for trial, outcome in outcomes.items()
             if max(found[trial], default=0) == 0
         }
-        for text in left_out.values():
-            self.observe(Note(f"left out: {text}"))
+        for name, why in left_out.items():
+            self.observe(Note(f"{name} is left out: {why}"))
         lost = {t.seed for t in outcomes if t.name in left_out}
         seeds = sorted({t.seed for t in outcomes} - lost)
         whole = [t for seed in seeds for t in outcomes if t.seed == seed]
@@ -258,7 +268,7 @@ class Validation:
             finished=time.time(),
         )
 
-    def _results(self, trial: Trial, tasks: Tasks) -> dict[int, dict[str, Results]]:
+    def _results(self, trial: Trial, tasks: Tasks) -> _ByStep:
         """Return the results of a trial by step and test set."""
         found = {}
         for attempt in self._directory(trial).attempts():
