@@ -215,7 +215,6 @@ class Validation:
         outcomes: Mapping[Trial, Outcome],
         found: Mapping[Trial, _ByStep],
     ) -> ValidationReport:
-        found = {trial: self._results(trial, tasks) for trial in outcomes}
         left_out = {
             trial.name: outcome.reason or "its end was not validated"
             for trial, outcome in outcomes.items()
