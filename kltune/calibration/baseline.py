@@ -33,7 +33,7 @@ from kltune.trial.records import as_json, read_trial, save
 from kltune.trial.run import last_words
 from kltune.verl.command import held_fixed
 from kltune.verl.overrides import bare
-from kltune.verl.secrets import redact_values
+from kltune.verl.secrets import redact, redact_values
 from kltune.workspace import Workspace
 
 STAGE = "baseline"
@@ -205,6 +205,10 @@ class Baseline:
             held_fixed=held_fixed(setup.config, setup.release),
             overrides=redact_values(setup.overrides),
             environment=redact_values(content.verl.env),
+            command=tuple(redact(word) for word in content.verl.command),
+            nodes=content.cluster.nodes,
+            gpus_per_node=content.cluster.gpus_per_node,
+            about=redact_values(content.about),
             origins={bare(key): setup.settings.override_origin(key) for key in setup.overrides},
             seconds=sum(o.seconds for o in outcomes),
             gpu_hours=sum(o.gpu_hours for o in outcomes),

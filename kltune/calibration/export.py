@@ -81,6 +81,18 @@ def train_command(calibration: Calibration, directory: Path) -> list[str]:
 
 
 def _header(calibration: Calibration) -> list[str]:
+    return [
+        *evidence(calibration),
+        "Train with it:",
+        *(f"  export {name}={value}" for name, value in calibration.environment.items()),
+        f"  {' '.join(train_command(calibration, Path('DIR')))}".replace(
+            str(Path("DIR").resolve()), "DIR"
+        ),
+    ]
+
+
+def evidence(calibration: Calibration) -> list[str]:
+    """Return what the calibrated settings rest on, as lines of a comment."""
     made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(calibration.finished))
     settings = calibration.settings
     assert settings is not None
@@ -93,11 +105,6 @@ def _header(calibration: Calibration) -> list[str]:
         *(_evidence(t) for t in calibration.trials if _is_evidence(t, calibration)),
         "These settings hold for what was held fixed:",
         *(f"  {name}: {value}" for name, value in calibration.held_fixed.items()),
-        "Train with it:",
-        *(f"  export {name}={value}" for name, value in calibration.environment.items()),
-        f"  {' '.join(train_command(calibration, Path('DIR')))}".replace(
-            str(Path("DIR").resolve()), "DIR"
-        ),
     ]
 
 

@@ -32,6 +32,9 @@ class Calibration:
         held_fixed: what the settings do not carry over without.
         overrides: the user's verl overrides and the size of the cluster, secrets hidden.
         environment: variables that the user's trainings need, secrets hidden.
+        command: words that start verl.
+        nodes, gpus_per_node: size of a training.
+        about: what the settings say of themselves, such as the script that they came from.
         origins: where each of them came from, by key.
         seconds, gpu_hours: what it cost.
         verl, kltune: versions.
@@ -51,6 +54,10 @@ class Calibration:
     held_fixed: Mapping[str, Any]
     overrides: Mapping[str, Any]
     environment: Mapping[str, str]
+    command: tuple[str, ...]
+    nodes: int
+    gpus_per_node: int
+    about: Mapping[str, Any]
     origins: Mapping[str, str]
     seconds: float
     gpu_hours: float

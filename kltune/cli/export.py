@@ -18,7 +18,12 @@ def export(
     directory: Annotated[
         Path | None, typer.Option("--output", "-o", help="Where to write it.")
     ] = None,
-    kind: Annotated[str, typer.Option("--as", help="What to write: config.")] = "config",
+    forms: Annotated[
+        str,
+        typer.Option(
+            "--as", metavar="FORM,...", help="config, overrides, script, ray-job, slurm."
+        ),
+    ] = "config",
     history: Annotated[
         bool, typer.Option("--history", help="Show how the settings moved; writes nothing.")
     ] = False,
@@ -26,10 +31,15 @@ def export(
     form: FormatOption = Format.HUMAN,
     quiet: QuietOption = False,
 ) -> None:
-    """Write the calibrated configuration: DIR/config.yaml, which verl trains with as it is."""
+    """Write the calibrated configuration: DIR/config.yaml, which verl trains with as it is.
+
+    Other forms of the same training: its overrides, a bash script (your own, with the changed
+    lines marked, where the settings came from one), a Ray job, an sbatch script.
+    """
     from kltune.calibration import read_calibration
     from kltune.calibration.drift import remembered
     from kltune.calibration.export import train_command, write_config
+    from kltune.calibration.forms import FORMS, unknown_forms, write_form
     from kltune.calibration.validation import read_validation
     from kltune.errors import SettingsError
     from kltune.workspace import Workspace
@@ -40,14 +50,28 @@ def export(
         return
     if directory is None:
         raise SettingsError("--output: where should it be written? give a directory, e.g. -o DIR")
-    if kind != "config":
-        raise SettingsError(f"--as {kind}: must be config")
+    wanted = [form.strip() for form in forms.split(",") if form.strip()]
+    if faults := unknown_forms(wanted, {"config": None, **FORMS}):
+        raise SettingsError(faults)
     place = Workspace(workspace)
     calibration = read_calibration(place)
-    path = write_config(calibration, directory, remembered(place), read_validation(place))
+    written = {
+        form: write_config(calibration, directory, remembered(place), read_validation(place))
+        if form == "config"
+        else write_form(calibration, form, directory)
+        for form in wanted
+    }
     command = train_command(calibration, directory)
-    out.result({"config": str(path), "command": command}, lambda console: console.print(str(path)))
-    out.hint(" ".join(command), "trains with it")
+    out.result(
+        {
+            **{form: str(path) for form, path in written.items()},
+            "command": command,
+            "environment": dict(calibration.environment),
+        },
+        lambda console: console.print("\n".join(map(str, written.values()))),
+    )
+    if "config" in written:
+        out.hint(" ".join(command), "trains with it")
     if not calibration.calibrated:
         out.note(f"Note: {calibration.reason}")
 
