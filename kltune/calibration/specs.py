@@ -59,6 +59,9 @@ def trial_spec(
         limits=limits,
         cooldown=cooldown,
         keep_answers=keep_answers,
+        pending_s=content.cluster.pending_minutes * 60,
+        joins_cluster=joins_cluster(content.cluster),
+        shared=content.cluster.shared,
     )
 
 

@@ -28,6 +28,7 @@ from kltune.cli import (
     lint,
     plan,
     replay,
+    scale,
     status,
     train,
     validate,
@@ -58,6 +59,7 @@ app.command("train")(train.train)
 app.command("validate")(validate.validate)
 app.command("drift")(drift.drift)
 app.command("data")(data.data)
+app.command("scale")(scale.scale)
 app.command("comm")(comm.comm)
 app.command("status")(status.status)
 app.command("doctor")(doctor.doctor)

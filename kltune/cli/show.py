@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from kltune.calibration import Calibration
     from kltune.calibration.health import Check
     from kltune.calibration.preview import Preview
+    from kltune.calibration.scale import NodeResult
     from kltune.calibration.status import Status
     from kltune.domain.communication import Advice, RankShare
     from kltune.domain.findings import Finding
@@ -92,6 +93,28 @@ def show_health(console: Console, checks: Sequence[Check]) -> None:
         console.print(f"{signs[check.health.value]}  {check.name}: {check.found}", soft_wrap=True)
         if check.remedy:
             console.print(f"      {check.remedy}", soft_wrap=True)
+
+
+def show_scaling(console: Console, results: Sequence[NodeResult], band: Band) -> None:
+    """Print each number of nodes: trials, KL against its prediction, throughput, the verdict."""
+    for result in results:
+        console.print(f"{result.nodes} nodes", style="bold")
+        show_trials(console, result.trials, band)
+        for transfer in result.transfers:
+            if transfer.error is not None:
+                console.print(
+                    f"{transfer.trial}: reference KL {transfer.predicted_kl:.4f} predicted from "
+                    f"one node, {transfer.measured_kl:.4f} measured ({transfer.error:+.0%})"
+                )
+        if result.throughput and result.throughput_one_node:
+            share = result.throughput / result.throughput_one_node
+            console.print(
+                f"throughput: {result.throughput:.4g} tokens/s/GPU, {share:.0%} of one node's"
+            )
+        verdict = "calibrated" if result.calibrated else "not calibrated"
+        console.print(f"{verdict}: {result.reason}", style="bold", soft_wrap=True)
+        if result.settings is not None:
+            console.print(f"settings ({result.winner}): {result.settings.describe()}\n")
 
 
 def show_communication(console: Console, shares: Sequence[RankShare], advice: Advice) -> None:

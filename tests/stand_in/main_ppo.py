@@ -136,7 +136,9 @@ def train(config, wrong):
     control = at(config, "algorithm.kl_ctrl", {})
     beta, adaptive = control["kl_coef"], control.get("type") == "adaptive"
     freq = at(config, "trainer.test_freq", -1)
-    kl, first = 0.0, 1
+    # As where one of several ranks has other weights than the reference.
+    apart = "nodes-differ" in wrong and at(config, "trainer.nnodes", 1) > 1
+    kl, first = 0.002 if apart else 0.0, 1
     resume = at(config, "trainer.resume_from_path", "")
     if at(config, "trainer.resume_mode") == "resume_path":
         kl = float(Path(resume, "kl").read_text())

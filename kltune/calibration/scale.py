@@ -1,0 +1,307 @@
+"""Step 2 of the protocol: from the baseline's settings to those of many nodes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from kltune.calibration.batches import batch_of, batch_overrides
+from kltune.calibration.export import write_config
+from kltune.calibration.identity import identify
+from kltune.calibration.preflight import Setup, prepare
+from kltune.calibration.record import Calibration, read_calibration
+from kltune.calibration.specs import rules_of, trial_spec
+from kltune.domain.attempts import Limits
+from kltune.domain.consistency import with_gate
+from kltune.domain.curve import CurvePoint
+from kltune.domain.events import Note, Observer
+from kltune.domain.kl import KlSettings
+from kltune.domain.nodes import NodePlan, NodeVerdict, next_node_action
+from kltune.domain.outcome import Ending
+from kltune.domain.profiles import SEARCH
+from kltune.domain.protocol import Trial
+from kltune.domain.scaling import Batch, Rule, ScaledSettings, fit, proposals
+from kltune.domain.steps import Step, values
+from kltune.domain.transfer import elasticity, predicted_kl
+from kltune.errors import LaunchError, NotCalibratedError, SettingsError
+from kltune.launchers import open_launcher
+from kltune.settings import Settings
+from kltune.trial import TrialSpec, run_trial
+from kltune.trial.records import TrialRecord, as_json, read, read_trial, save
+from kltune.trial.run import last_words, read_steps
+from kltune.verl.keys import Key
+from kltune.verl.overrides import bare, lay_over
+from kltune.workspace import TrialDir, Workspace
+
+
+@dataclass(frozen=True, slots=True)
+class Transfer:
+    """A trial on many nodes against what one node said about it.
+
+    Attributes:
+        trial: its name.
+        predicted_kl, measured_kl: mean reference KL of the last half of the steps, nats/token.
+    """
+
+    trial: str
+    predicted_kl: float | None
+    measured_kl: float | None
+
+    @property
+    def error(self) -> float | None:
+        """Measured over predicted, less one."""
+        if not self.predicted_kl or self.measured_kl is None:
+            return None
+        return self.measured_kl / self.predicted_kl - 1
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResult:
+    """What was found on one number of nodes.
+
+    Attributes:
+        nodes: how many.
+        calibrated, reason: the verdict.
+        gate: rule of the consistency gate that failed; None where it passed.
+        settings, winner: calibrated KL settings, and the trial that they come from.
+        proposals: what the rules proposed.
+        batch: what was changed to divide the batch over the ranks.
+        overrides: the same as verl overrides, with the number of nodes.
+        transfers: predicted against measured KL of every trial.
+        throughput, throughput_one_node: tokens per second and GPU, mean of the last half.
+        trials: all trials with their outcomes.
+    """
+
+    nodes: int
+    calibrated: bool
+    reason: str
+    gate: str | None
+    settings: KlSettings | None
+    winner: str | None
+    proposals: tuple[ScaledSettings, ...]
+    batch: tuple[str, ...]
+    overrides: Mapping[str, Any]
+    transfers: tuple[Transfer, ...]
+    throughput: float | None
+    throughput_one_node: float | None
+    trials: tuple[Trial, ...]
+
+
+@dataclass(slots=True)
+class Scaling:
+    """The scale stage in one workspace, after its baseline.
+
+    ``run`` may be called again after a kill at any moment, in a new process, and goes on.
+
+    Attributes:
+        settings: the baseline's.
+    """
+
+    settings: Settings
+    workspace: Workspace
+    observe: Observer
+    _one_node: list[Step] = field(default_factory=list)
+
+    def run(self) -> list[NodeResult]:
+        """Walk up the numbers of nodes, and stop at the first that fails.
+
+        Raises:
+            NotCalibratedError: there is no baseline, or it found no settings.
+            SettingsError: the workspace was made by other settings, or trials of another length.
+            LaunchError: trials cannot be started, or end before their first step.
+            KeyboardInterrupt: passed on after the running trial was ended.
+        """
+        with self.workspace.locked():
+            calibration = read_calibration(self.workspace)
+            if calibration.settings is None or calibration.winner is None:
+                raise NotCalibratedError(f"nothing to scale: {calibration.reason}")
+            identify(self.workspace, self.settings)
+            home = self.workspace.trial(calibration.stage, calibration.winner)
+            self._one_node = read_steps(home)
+            results: list[NodeResult] = []
+            for nodes in self.settings.content.scale.nodes:
+                results.append(self._scale(nodes, calibration))
+                if not results[-1].calibrated:
+                    break
+            return results
+
+    def _scale(self, nodes: int, calibration: Calibration) -> NodeResult:
+        setup, before, after, changes = self._setup(nodes, calibration)
+        stage, scale = f"scale-{nodes}", self.settings.content.scale
+        assert calibration.settings is not None
+        proposed = proposals(
+            calibration.settings,
+            nodes,
+            before.rows,
+            after.rows,
+            Rule(scale.rule),
+            scale.tensor_parallel,
+        )
+        plan = NodePlan(
+            tuple(proposed),
+            setup.settings.band,
+            scale.trials,
+            setup.settings.content.search.seed,
+            setup.settings.content.search.space.kl_coef,
+        )
+        for text in (*changes, *(note for p in proposed for note in p.notes)):
+            self.observe(Note(f"{nodes} nodes: {text}"))
+        launcher = open_launcher(setup.settings.content.cluster)
+        self._check_length(stage, setup.steps)
+        while True:
+            history = [read_trial(d) for d in self.workspace.trials(stage)]
+            action = next_node_action(plan, history)
+            if isinstance(action, NodeVerdict):
+                return self._conclude(
+                    nodes, action, history, proposed, setup, changes, calibration
+                )
+            directory = self.workspace.trial(stage, action.trial.name)
+            run_trial(
+                self._spec(action.trial, setup, after),
+                directory,
+                self.workspace,
+                launcher,
+                self.observe,
+            )
+            self._stop_if_nothing_ran(directory)
+
+    def _setup(
+        self, nodes: int, calibration: Calibration
+    ) -> tuple[Setup, Batch, Batch, tuple[str, ...]]:
+        """Return the checked configuration of so many nodes, and what became of the batch."""
+        content = self.settings.content
+        steps = content.scale.steps or calibration.steps
+        one = self._resized(1, {}, steps)
+        setup = prepare(one)
+        before = batch_of(setup.config, setup.release)
+        after, changes = fit(before, nodes * content.cluster.gpus_per_node)
+        overrides = batch_overrides(before, after, setup.release)
+        return prepare(self._resized(nodes, overrides, steps)), before, after, changes
+
+    def _resized(self, nodes: int, overrides: Mapping[str, Any], steps: int) -> Settings:
+        content = self.settings.content
+        changed = content.model_copy(
+            update={
+                "cluster": content.cluster.model_copy(update={"nodes": nodes}),
+                "search": content.search.model_copy(update={"steps": steps}),
+                "verl": content.verl.model_copy(
+                    update={"overrides": lay_over(content.verl.overrides, overrides)}
+                ),
+            }
+        )
+        return replace(self.settings, content=changed)
+
+    def _spec(self, trial: Trial, setup: Setup, batch: Batch) -> TrialSpec:
+        first = next((step for step in self._one_node if step.step == 1), None)
+        updates = -(-batch.prompts // batch.actor.prompts)
+        profile = with_gate(rules_of(setup, SEARCH.name), first, updates, batch.rows)
+        limits = Limits(restarts=0)
+        return trial_spec(setup, trial, profile, limits, steps=setup.steps, validate_first=False)
+
+    def _check_length(self, stage: str, steps: int) -> None:
+        for directory in self.workspace.trials(stage):
+            record = read(directory.trial, TrialRecord)
+            if record is not None and record.steps != steps:
+                raise SettingsError(
+                    f"{directory.path}: has {record.steps} steps, and {steps} were asked for; ask "
+                    "for the same, or move the directory of the stage away"
+                )
+
+    def _stop_if_nothing_ran(self, directory: TrialDir) -> None:
+        outcome = read_trial(directory).outcome
+        if outcome is None or outcome.ending is not Ending.FAILED or outcome.summary.steps:
+            return
+        words = "\n".join(f"    {line}" for line in last_words(directory))
+        # Whatever kept it from starting may be mended when the command is given again.
+        self.workspace.set_aside(directory)
+        raise LaunchError(
+            f"{directory.path.name}: ended before its first step: {outcome.reason}\n{words}"
+        )
+
+    def _conclude(
+        self,
+        nodes: int,
+        verdict: NodeVerdict,
+        history: Sequence[Trial],
+        proposed: Sequence[ScaledSettings],
+        setup: Setup,
+        changes: tuple[str, ...],
+        calibration: Calibration,
+    ) -> NodeResult:
+        stage, winner = f"scale-{nodes}", verdict.winner
+        shown = winner or (history[-1] if history else None)
+        steps = read_steps(self.workspace.trial(stage, shown.name)) if shown else []
+        overrides = {
+            key: value
+            for key, value in setup.settings.content.verl.overrides.items()
+            if self.settings.content.verl.overrides.get(key) != value
+        }
+        overrides[setup.release.key(Key.NODES) or "trainer.nnodes"] = nodes
+        result = NodeResult(
+            nodes=nodes,
+            calibrated=verdict.calibrated,
+            reason=verdict.reason,
+            gate=verdict.gate,
+            settings=winner.settings if winner else None,
+            winner=winner.name if winner else None,
+            proposals=tuple(proposed),
+            batch=changes,
+            overrides=overrides,
+            transfers=tuple(self._transfer(t, setup.rows, calibration) for t in history),
+            throughput=_throughput(steps),
+            throughput_one_node=_throughput(self._one_node),
+            trials=tuple(history),
+        )
+        save(self.workspace.stage(stage) / "result.json", result)
+        self.workspace.decide_once(
+            "scale-verdict", trial=stage, calibrated=result.calibrated, reason=result.reason,
+            gate=result.gate, settings=as_json(result.settings) if result.settings else None,
+        )  # fmt: skip
+        return result
+
+    def _transfer(self, trial: Trial, rows: int, calibration: Calibration) -> Transfer:
+        steepness = elasticity([p for t in calibration.trials if (p := _point(t)) is not None])
+        predicted = predicted_kl(self._one_node, trial.settings, rows, steepness)
+        measured = trial.outcome.summary.kl if trial.outcome else None
+        return Transfer(trial.name, predicted, measured)
+
+    def export(self, result: NodeResult) -> Path:
+        """Write the calibrated configuration of a number of nodes, and return its path.
+
+        Raises:
+            NotCalibratedError: it has none.
+            LaunchError: it cannot be written.
+        """
+        if result.settings is None:
+            raise NotCalibratedError(f"{result.nodes} nodes: {result.reason}")
+        calibration = read_calibration(self.workspace)
+        origin = f"scale to {result.nodes} nodes"
+        scaled = replace(
+            calibration,
+            stage=f"scale-{result.nodes}",
+            calibrated=result.calibrated,
+            reason=result.reason,
+            settings=result.settings,
+            winner=result.winner,
+            trials=result.trials,
+            overrides=lay_over(calibration.overrides, result.overrides),
+            origins={**calibration.origins, **{bare(key): origin for key in result.overrides}},
+        )
+        return write_config(scaled, self.workspace.calibrated / f"nodes-{result.nodes}")
+
+
+def _point(trial: Trial) -> CurvePoint | None:
+    outcome = trial.outcome
+    if outcome is None or outcome.ending is not Ending.COMPLETED:
+        return None
+    kl, coefficient = outcome.summary.kl, outcome.summary.coefficient
+    return CurvePoint(coefficient, kl) if kl and coefficient else None
+
+
+def _throughput(steps: Sequence[Step]) -> float | None:
+    found = [value for _, value in values(steps, "throughput")]
+    half = found[len(found) // 2 :]
+    return fmean(half) if half else None
