@@ -7,26 +7,14 @@ from dataclasses import dataclass
 
 from kltune.calibration.baseline import STAGE, Baseline
 from kltune.calibration.preflight import Setup
-from kltune.domain.attempts import Change
+from kltune.domain.attempts import Change as AttemptChange
 from kltune.domain.events import Event
 from kltune.domain.protocol import Role, Trial
 from kltune.launchers import open_launcher
-from kltune.verl.overrides import bare, render
+from kltune.verl.command import reasons
+from kltune.verl.difference import Change, difference
 from kltune.verl.secrets import redact_values
 from kltune.workspace import Workspace
-
-
-@dataclass(frozen=True, slots=True)
-class Changed:
-    """One override of the reference trial that kltune adds or changes.
-
-    Attributes:
-        override: as verl takes it.
-        before: what the user had; None where it is new.
-    """
-
-    override: str
-    before: str | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +24,7 @@ class Preview:
     Attributes:
         script: the reference trial's exact script.
         environment: variables that it sets.
-        changed: what kltune adds to the user's overrides, or changes in them.
+        changed: what kltune adds to the user's overrides, or changes in them, and why.
         trials: number of trials in all, confirmations included.
         steps: training steps of each.
         gpus: GPUs of each.
@@ -45,7 +33,7 @@ class Preview:
 
     script: str
     environment: Mapping[str, str]
-    changed: tuple[Changed, ...]
+    changed: tuple[Change, ...]
     trials: int
     steps: int
     gpus: int
@@ -59,15 +47,10 @@ def preview(setup: Setup, workspace: Workspace) -> Preview:
     trial = Trial("reference", Role.REFERENCE, plan.reference, plan.seed)
     spec = baseline.spec(trial)
     directory = workspace.trial(STAGE, trial.name).attempt(1)
-    overrides = spec.overrides(directory, Change(trial.settings), None)
+    overrides = spec.overrides(directory, AttemptChange(trial.settings), None)
     spec.composed(overrides)
     job = spec.job(directory, overrides)
-    user = {bare(k): r for k, r in zip(spec.base, render(spec.base), strict=True)}
-    changed = [
-        Changed(word, user.get(bare(key)))
-        for key, word in zip(overrides, render(overrides), strict=True)
-        if user.get(bare(key)) != word
-    ]
+    changed = difference(spec.base, overrides, reasons(setup.release))
     search = setup.settings.content.search
     limits = [
         f"no search trial after {search.timeout_minutes:g} minutes"

@@ -77,9 +77,9 @@ def show_preview(console: Console, preview: Preview) -> None:
     """Print the script of the reference trial, what kltune changed, and the budget."""
     console.print(preview.script.rstrip(), soft_wrap=True)
     console.print("\nChanged by kltune:", style="bold")
-    for changed in preview.changed:
-        before = f"   (was {changed.before})" if changed.before else ""
-        console.print(f"  {changed.override}{before}", soft_wrap=True)
+    for change in preview.changed:
+        for line in change.lines():
+            console.print(f"  {line}", soft_wrap=True)
     console.print(
         f"\nBudget: at most {preview.trials} trials of {preview.steps} steps on {preview.gpus} "
         f"GPU(s); limits: {preview.bounds}"

@@ -40,7 +40,9 @@ def kl_settings(config: Mapping[str, Any], release: Release) -> KlSettings:
     """Return the KL settings that a composed configuration trains with.
 
     With both penalties off the coefficient is 0: such a run is measured like one whose penalty
-    in the reward is multiplied by nothing.
+    in the reward is multiplied by nothing. A coefficient of 0 in the reward beside a penalty in
+    the loss only measures, so the loss is what acts. The clip range stays the user's own, whose
+    two sides may differ.
     """
 
     def at(key: Key) -> Any:
@@ -49,24 +51,21 @@ def kl_settings(config: Mapping[str, Any], release: Release) -> KlSettings:
 
     in_loss = bool(at(Key.USE_KL_LOSS))
     in_reward = bool(at(Key.USE_KL_IN_REWARD)) if release.reward_kl_switch else not in_loss
-    clip = _number(at(Key.CLIP_RATIO))
-    if in_reward:
+    if in_reward and not (in_loss and float(at(Key.KL_COEF)) == 0):
         adaptive = at(Key.KL_CONTROLLER) == "adaptive"
         return KlSettings(
             kl_coef=float(at(Key.KL_COEF)),
             target_kl=_number(at(Key.TARGET_KL)) if adaptive else None,
             horizon=_number(at(Key.HORIZON)) if adaptive else None,
             estimator=at(Key.KL_PENALTY),
-            clip_ratio=clip,
         )
     if in_loss:
         return KlSettings(
             kl_coef=float(at(Key.KL_LOSS_COEF)),
             estimator=at(Key.KL_LOSS_TYPE),
-            clip_ratio=clip,
             placement=Placement.LOSS,
         )
-    return KlSettings(kl_coef=0.0, estimator="low_var_kl", clip_ratio=clip)
+    return KlSettings(kl_coef=0.0, estimator="low_var_kl")
 
 
 def kl_overrides(settings: KlSettings, release: Release) -> dict[str, Any]:
@@ -81,7 +80,8 @@ def kl_overrides(settings: KlSettings, release: Release) -> dict[str, Any]:
     wanted[Key.KL_CONTROLLER] = "adaptive" if settings.adaptive else "fixed"
     wanted[Key.KL_COEF] = reward_coefficient
     if settings.placement is Placement.REWARD:
-        wanted[Key.USE_KL_LOSS] = False
+        # A user's second penalty in the loss stays; without any penalty there must be none.
+        wanted[Key.USE_KL_LOSS] = False if settings.kl_coef == 0 else None
         wanted[Key.TARGET_KL] = settings.target_kl
         wanted[Key.HORIZON] = _whole(settings.horizon)
         wanted[Key.KL_PENALTY] = settings.estimator
@@ -94,6 +94,37 @@ def kl_overrides(settings: KlSettings, release: Release) -> dict[str, Any]:
     for key in (Key.CLIP_RATIO, Key.CLIP_RATIO_LOW, Key.CLIP_RATIO_HIGH):
         wanted[key] = settings.clip_ratio
     return _overrides({k: v for k, v in wanted.items() if v is not None}, release)
+
+
+#: Why a trial sets what it sets, for whoever compares it with the user's own configuration.
+REASONS: dict[Key, str] = {
+    **dict.fromkeys((Key.TOTAL_EPOCHS, Key.TOTAL_STEPS), "the length of a trial"),
+    **dict.fromkeys((Key.TEST_FREQ, Key.VAL_BEFORE_TRAIN), "a trial is scored at its end"),
+    **dict.fromkeys((Key.SAVE_FREQ, Key.CHECKPOINT_DIR), "attempts share no checkpoint"),
+    **dict.fromkeys((Key.RESUME_MODE, Key.RESUME_PATH), "no attempt continues another run"),
+    **dict.fromkeys((Key.PROJECT, Key.EXPERIMENT), "a name of its own for every attempt"),
+    **dict.fromkeys((Key.NODES, Key.GPUS_PER_NODE), "the size of the cluster"),
+    **dict.fromkeys(
+        (Key.DATA_SEED, Key.ACTOR_SEED, Key.CRITIC_SEED, Key.ROLLOUT_SEED),
+        "trials are compared at equal seeds, and confirmed on others",
+    ),
+    Key.LOGGER: "kltune reads the metrics file and the console",
+    Key.HYDRA_RUN_DIR: "trials that start in one second must not collide",
+    Key.USE_KL_IN_REWARD: "the reference KL is logged only with it",
+    **dict.fromkeys(
+        (Key.KL_CONTROLLER, Key.KL_COEF, Key.TARGET_KL, Key.HORIZON, Key.KL_PENALTY),
+        "the point of the search, spelled out",
+    ),
+    **dict.fromkeys(
+        (Key.USE_KL_LOSS, Key.KL_LOSS_COEF, Key.KL_LOSS_TYPE),
+        "the penalty in the loss, spelled out",
+    ),
+}
+
+
+def reasons(release: Release) -> dict[str, str]:
+    """Return ``REASONS`` by verl's key of this release."""
+    return {path: why for key, why in REASONS.items() if (path := release.path(key)) is not None}
 
 
 @dataclass(frozen=True, slots=True)
