@@ -19,7 +19,7 @@ from kltune.verl.command import kl_settings, rows_per_step
 from kltune.verl.compose import compose, value_at
 from kltune.verl.installation import Installation, find_verl
 from kltune.verl.keys import Key
-from kltune.verl.overrides import lay_over
+from kltune.verl.overrides import lay_over, render_value
 from kltune.verl.releases import Release, release_of
 
 
@@ -100,16 +100,36 @@ def _choice_faults(
     config: Mapping[str, Any], release: Release, settings: Settings
 ) -> Iterator[str]:
     """What verl itself would say only after it has loaded its models."""
-    choices = {Key.KL_CONTROLLER: ("fixed", "adaptive"), Key.KL_PENALTY: release.estimators}
+
+    def value_of(key: Key) -> Any:
+        return value_at(config, release.path(key) or "")
+
+    def where(key: Key) -> str:
+        return _where(key, release, settings)
+
+    choices: dict[Key, tuple[Any, ...]] = {
+        Key.USE_KL_IN_REWARD: (True, False),
+        Key.USE_KL_LOSS: (True, False),
+        Key.KL_CONTROLLER: ("fixed", "adaptive"),
+        Key.KL_PENALTY: release.estimators,
+    }
     for key, known in choices.items():
-        value = value_at(config, release.path(key) or "", known[0])
-        if value not in known:
-            where = _where(key, release, settings)
-            yield f"{where}: must be one of {', '.join(known)}; got {value!r}"
+        if release.path(key) and value_of(key) not in known:
+            names = ", ".join(map(render_value, known))
+            yield f"{where(key)}: must be one of {names}; got {render_value(value_of(key))}"
     for key in (Key.TRAIN_BATCH_SIZE, Key.ROLLOUTS_PER_PROMPT):
-        value = value_at(config, release.path(key) or "", 1)
-        if int(value) < 1:
-            yield f"{_where(key, release, settings)}: must be at least 1, got {value}"
+        value = value_of(key)
+        if value is not None and int(value) < 1:
+            yield f"{where(key)}: must be at least 1, got {value}"
+    for key in (Key.TEST_FREQ, Key.SAVE_FREQ):
+        if not isinstance(value_of(key), int | None):
+            yield f"{where(key)}: must be a number of steps, got {render_value(value_of(key))}"
+    loggers = value_of(Key.LOGGER)
+    if not isinstance(loggers, str | list | None):
+        yield f"{where(Key.LOGGER)}: must be a list of names, got {render_value(loggers)}"
+    for key in (Key.TRAIN_FILES, Key.VAL_FILES):
+        if not value_of(key):
+            yield f"{where(key)}: names no file"
 
 
 def _kl_faults(

@@ -78,7 +78,7 @@ def _compose(config_dir: Path, config_name: str, words: tuple[str, ...]) -> dict
         with initialize_config_dir(config_dir=str(config_dir), version_base=None):
             config = hydra_compose(config_name, overrides=list(words))
         container = OmegaConf.to_container(config, resolve=True)
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
         cause = error.__cause__ or error
         first = next((line for line in str(cause).splitlines() if line.strip()), repr(cause))
         raise SettingsError(f"verl's configuration does not compose: {first}") from error

@@ -38,6 +38,8 @@ def test_every_unknown_key_is_named_with_its_neighbours():
         {"~data.no_such_key": None},
         {"data.train_batch_size": {"a b'": object()}},
         {"model_engine": "no_such_engine"},
+        {"data": None},
+        {"data@foo": 1},
     ],
 )
 def test_what_hydra_cannot_compose_is_a_fault_of_the_settings(overrides):
