@@ -61,7 +61,9 @@ def train(name: str, rewards: dict[str, dict[str, object]], place: Path) -> dict
             print(event.finding.message, file=sys.stderr)
 
     directory = workspace.trial("rewards", trial.name)
-    outcome = run_trial(spec, directory, workspace, open_launcher("local"), listen)
+    outcome = run_trial(
+        spec, directory, workspace, open_launcher(setup.settings.content.cluster), listen
+    )
     steps = read_steps(directory)
     return {
         "ending": outcome.ending.value,

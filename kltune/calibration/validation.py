@@ -128,6 +128,11 @@ class Validation:
             identify(self.workspace, self.setup.settings)
             if calibration.settings is None:
                 raise NotCalibratedError(f"nothing to validate: {calibration.reason}")
+            if not self.setup.settings.content.cluster.shared:
+                raise SettingsError(
+                    "cluster.shared: false, so the answers that verl writes down would not be "
+                    "seen; validate where the trials see the workspace"
+                )
             tasks = find_tasks(self.setup, self.workspace)
             arms = arms_of(calibration)
             self._same_as_before(tasks, arms, calibration.steps)

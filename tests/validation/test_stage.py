@@ -165,3 +165,13 @@ def test_nothing_is_validated_without_a_calibration(project, capsys):
     write(project.path / "train.parquet", [row(n) for n in range(10)])
     assert main(["validate", "--quiet"]) == 1
     assert "holds no calibration yet" in capsys.readouterr().err
+
+
+def test_where_answers_would_not_be_seen_nothing_is_trained(calibrated, capsys):
+    calibrated.write(cluster={"shared": False})
+    identity = json.loads(calibrated.workspace.identity.read_text())
+    identity["made_with"]["cluster"]["shared"] = False
+    calibrated.workspace.identity.write_text(json.dumps(identity))
+    assert main(["validate", "--quiet"]) == 3
+    assert "cluster.shared: false" in capsys.readouterr().err
+    assert calibrated.workspace.trials("validate") == []
