@@ -113,7 +113,7 @@ def sacct(words):
 
 def scancel(words):
     for job in jobs(option(words, "name")):
-        if job["state"] in ("PENDING", "RUNNING"):
+        if job["state"] not in ("COMPLETED", "FAILED", "CANCELLED"):
             save({**job, "state": "CANCELLED"})
             if job["pid"]:
                 end(job["pid"])
