@@ -51,7 +51,7 @@ class Shape:
 
 def run(shape: Shape, seed: int) -> list[Step]:
     """Return the step records of a run of this shape."""
-    rng = random.Random(seed)
+    rng = random.Random(seed)  # noqa: S311
     return [step_record(i, _numbers(shape, i, rng)) for i in range(1, shape.steps + 1)]
 
 
@@ -107,7 +107,9 @@ def _good(score: float, kl: float, by: float) -> dict[str, Curve]:
 
 def _breaks(at: float, over: float, **after: Curve) -> dict[str, Curve]:
     del over
-    return {n: _then(c, after[n], at) if n in after else c for n, c in _good(0.6, 0.16, 120).items()}
+    return {
+        n: _then(c, after[n], at) if n in after else c for n, c in _good(0.6, 0.16, 120).items()
+    }
 
 
 SHAPES: dict[str, Shape] = {

@@ -21,13 +21,13 @@ def shifted(steps: Sequence[Step], rng: random.Random) -> list[Step]:
 
 
 def thinned(steps: Sequence[Step], rng: random.Random) -> list[Step]:
-    """Every n-th step, as if the batch, and with it each step's progress, were n times as large."""
+    """Every n-th step, as if the batch and the progress of a step were n times as large."""
     n = rng.choice((2, 3, 4, 5))
     return [replace(s, step=i + 1) for i, s in enumerate(steps[rng.randrange(n) :: n])]
 
 
 def noisy(steps: Sequence[Step], rng: random.Random) -> list[Step]:
-    """With the noise of a batch several times smaller: 10 % on sizes, 5 % of its range on scores."""
+    """With the noise of a smaller batch: 10 % on sizes, 5 % of their range on scores."""
     spread = _score_range(steps)
     found = []
     for s in steps:
@@ -42,7 +42,7 @@ def noisy(steps: Sequence[Step], rng: random.Random) -> list[Step]:
 
 
 def spiked(steps: Sequence[Step], rng: random.Random) -> list[Step]:
-    """With single outliers, as good runs have them: 70 times the gradient, a KL that drops or doubles."""
+    """With single outliers, as good runs have them: large gradients, a KL cut or doubled."""
     found = []
     for s in steps:
         changes = {}
@@ -55,9 +55,11 @@ def spiked(steps: Sequence[Step], rng: random.Random) -> list[Step]:
 
 
 def rescaled(steps: Sequence[Step], rng: random.Random) -> list[Step]:
-    """With another reward scale: scores mapped to [0, 1], or stretched and moved without bounds."""
+    """With another reward scale: scores mapped to [0, 1], or stretched and moved."""
     spread, low = _score_range(steps), _lowest(steps)
-    factor, offset = rng.choice(((1 / spread, -low / spread), (rng.uniform(2, 10), rng.gauss(0, 5))))
+    factor, offset = rng.choice(
+        ((1 / spread, -low / spread), (rng.uniform(2, 10), rng.gauss(0, 5)))
+    )
     return [
         replace(s, **{n: v * factor + offset for n in _SCORES if (v := _of(s, n)) is not None})
         for s in steps

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from enum import Enum
-from statistics import fmean
 
 from kltune.domain.crashes import CRASH, Crash, crash_finding
 from kltune.domain.findings import Finding, Kind, Severity
@@ -136,7 +135,7 @@ class Replay:
             "last_step": max(self._steps, default=None),
             "kl": {
                 "metric": self._kl_metric,
-                "mean": fmean(finite) if finite else None,
+                "mean": _json_number(sum(finite) / len(finite)) if finite else None,
                 "max": max(finite, default=None),
                 "last": _json_number(last),
             },

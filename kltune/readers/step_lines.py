@@ -59,19 +59,25 @@ class _Layout:
         prefixes: what each field after the first begins with: its name, a colon, perhaps
             ``np.float64(``.
         numbers, validation: place of each number of the step record, and of each score.
+        wrapped: those of them that end with a bracket.
     """
 
     prefixes: tuple[bytes, ...]
     numbers: tuple[tuple[str, _Place], ...]
     validation: tuple[tuple[str, _Place], ...]
+    wrapped: tuple[int, ...]
     meaning: Meaning
 
     def read(self, line: bytes, fields: list[bytes]) -> Step | None:
         """Return the step record of a line; None unless it is laid out like this."""
-        head, _, step = fields[0].rpartition(b"step:")
-        if not step.isdigit() or len(step) > 15 or head[-1:].isalnum() or head[-1:] in _WORD:
+        head, word, step = fields[0].rpartition(b"step:")
+        if not word or not step.isdigit() or len(step) > 15:
+            return None
+        if head[-1:].isalnum() or head[-1:] in _WORD:
             return None
         if not all(map(bytes.startswith, fields[1:], self.prefixes)):
+            return None
+        if not all(fields[i].endswith(b")") for i in self.wrapped):
             return None
         try:
             numbers = {name: float(fields[i][a:z]) for name, (i, a, z) in self.numbers}
@@ -104,8 +110,10 @@ def _learn(fields: list[bytes], numbers: Mapping[str, float]) -> _Layout | None:
     means = meaning(numbers.keys())
     if not means.names and not means.validation:
         return None  # nothing would vouch for a line of this layout
+    wanted = [places[name] for name in (*means.names.values(), *means.validation)]
     return _Layout(
         prefixes=tuple(prefixes),
+        wrapped=tuple(index for index, _, end in wanted if end is not None),
         numbers=tuple((number, places[name]) for number, name in means.names.items()),
         validation=tuple((name, places[name]) for name in means.validation),
         meaning=means,
