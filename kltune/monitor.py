@@ -68,6 +68,7 @@ def replay(source: str, form: str | None, profiles: tuple[Profile, ...]) -> Watc
     watched = Watched(source, reader.format, Replay(profiles))
     try:
         for step in drain(reader):
+            _look_for_a_setup(reader, watched)
             watched.replay.see(step)
             watched.recent.append(step)
         _look_for_a_crash(reader, watched)
@@ -95,6 +96,7 @@ def follow(
             ended = reader.ended
             steps = reader.poll() or (reader.finish() if ended else [])
             fired: dict[str, list[Finding]] = {p.name: [] for p in profiles}
+            _look_for_a_setup(reader, watched)
             for step in steps:
                 watched.recent.append(step)
                 _add(fired, watched.replay.see(step))
@@ -110,6 +112,12 @@ def follow(
                 time.sleep(POLL_S)
     finally:
         reader.close()
+
+
+def _look_for_a_setup(reader: Reader, watched: Watched) -> None:
+    """Tell the rules what KL control the run was asked for, where its console log says so."""
+    if isinstance(reader, ConsoleReader) and reader.setup is not None:
+        watched.replay.know(reader.setup)
 
 
 def _look_for_a_crash(reader: Reader, watched: Watched) -> None:

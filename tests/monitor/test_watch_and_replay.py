@@ -171,3 +171,19 @@ def test_a_crash_before_the_first_step_is_told_apart(capsys):
     assert code == 1
     assert record["profiles"]["robust"]["verdict"] == "crashed"
     assert record["steps"] == 0
+
+
+def test_a_controller_that_a_log_says_is_inert_is_reported(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = (
+        "{'actor_rollout_ref': {'actor': {'use_kl_loss': False}},\n"
+        " 'algorithm': {'kl_ctrl': {'horizon': 10000, 'type': 'adaptive'},\n"
+        "               'use_kl_in_reward': False}}\n"
+    )
+    steps = "".join(f"step:{i} - critic/score/mean:{i / 20}\n" for i in range(1, 15))
+    path = tmp_path / "train.log"
+    path.write_text(config + steps)
+    _, record = replay_json(capsys, os.fspath(path))
+    findings = record["profiles"]["robust"]["findings"]
+    assert ("inert-controller", 10) in [(f["rule"], f["step"]) for f in findings]
