@@ -1,5 +1,10 @@
-"""What every launcher does, on every backend: processes, a real Ray head, SLURM's commands."""
+"""What every launcher does, on every backend: processes, a real Ray head, SLURM's commands.
 
+Where this machine has a SLURM controller that answers, the real one is a backend as well.
+"""
+
+import shutil
+import subprocess
 import sys
 from importlib.util import find_spec
 
@@ -17,7 +22,20 @@ NO_RAY = pytest.mark.skipif(find_spec("ray") is None, reason="needs ray")
 RAY = pytest.param("ray", marks=[NO_RAY, pytest.mark.ray])
 
 
-@pytest.fixture(params=["local", RAY, "slurm"])
+def _controller_answers():
+    if shutil.which("sinfo") is None:
+        return False
+    asked = subprocess.run(["sinfo", "--noheader"], capture_output=True, timeout=30)
+    return asked.returncode == 0 and b"idle" in asked.stdout
+
+
+SLURMCTLD = pytest.param(
+    "slurmctld",
+    marks=pytest.mark.skipif(not _controller_answers(), reason="no SLURM controller answers"),
+)
+
+
+@pytest.fixture(params=["local", RAY, "slurm", SLURMCTLD])
 def make(request):
     """A function that makes a launcher, as often as it is called."""
     if request.param == "ray":
@@ -29,8 +47,9 @@ def make(request):
             return launcher
 
         return make
-    if request.param == "slurm":
-        request.getfixturevalue("slurm")
+    if request.param.startswith("slurm"):
+        if request.param == "slurm":
+            request.getfixturevalue("slurm")
 
         def make():
             launcher = SlurmLauncher()
