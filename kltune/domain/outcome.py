@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from statistics import fmean
@@ -112,9 +112,12 @@ def summarize(steps: Sequence[Step], planned: int | None = None) -> Summary:
     )
 
 
-def _mean(numbers: object) -> float | None:
-    found = list(numbers)  # type: ignore[call-overload]
-    return fmean(found) if found else None
+def _mean(numbers: Iterable[float]) -> float | None:
+    found = list(numbers)
+    try:
+        return fmean(found) if found else None
+    except (OverflowError, ValueError):
+        return math.nan  # +inf and -inf in one series, or a sum that no float can hold
 
 
 @dataclass(frozen=True, slots=True)

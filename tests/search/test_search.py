@@ -236,7 +236,7 @@ OUTCOMES = st.builds(
 )
 
 
-@settings(max_examples=8, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=5, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.data(), st.booleans())
 def test_whatever_trials_come_to_the_search_goes_on_and_repeats_nothing(data, kl_off):
     proposals, seen = carry_out(open_search(kl_off=kl_off), 6, lambda _: data.draw(OUTCOMES))
