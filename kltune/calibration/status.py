@@ -89,6 +89,8 @@ def _sentence(entry: Mapping[str, Any]) -> str | None:
             return f"calibrated again; before: {entry['since']['reason']}"
         case "stage-set-aside":
             return f"{entry['stage']}: an earlier one was set aside"
+        case "scale-verdict":
+            return f"{name}: {entry['reason']}"
         case "verdict":
             return f"verdict: {entry['reason']}"
         case _:
