@@ -80,7 +80,20 @@ TREES = st.recursive(SCALARS, lambda t: st.lists(t) | st.dictionaries(NAMES, t),
 @settings(max_examples=30)
 @given(st.dictionaries(NAMES, TREES, min_size=2, max_size=4))
 def test_whatever_is_printed_is_read_back(config):
+    config = {**CONFIG, **config}
     assert printed_config(printed(config)) == config
+
+
+def test_lines_that_arrive_in_pieces_are_put_together():
+    whole = pformat(CONFIG).replace(", ", "\n,").replace("}", "\n}")
+    torn = [RAY + piece.encode() for piece in whole.splitlines()]
+    assert printed_config(
+        [*STARTUP, *torn, RAY + b"{'balance_batch': True, 'device': 'cpu'}"]
+    ) == (CONFIG)
+
+
+def test_a_section_by_itself_is_no_configuration():
+    assert printed_config(printed(CONFIG["trainer"])) is None
 
 
 @pytest.mark.skipif(find_spec("verl") is None, reason="verl is not installed")
