@@ -119,8 +119,15 @@ class RayJobLauncher:
             return
         if not state.is_terminal and time.monotonic() < self._next_log.get(handle, 0.0):
             return
-        with self._talking(handle):
-            log = self._client(handle).get_job_logs(_id(handle)).encode()
+        try:
+            with self._talking(handle):
+                log = self._client(handle).get_job_logs(_id(handle)).encode()
+        except LaunchError:
+            if state.is_terminal:
+                raise
+            # ``status`` says when a cluster has not answered for too long.
+            self._next_log[handle] = time.monotonic() + _LOG_S
+            return
         try:
             with console.open("ab") as stream:
                 stream.write(log[stream.tell() :])

@@ -4,7 +4,7 @@ from importlib.util import find_spec
 import pytest
 
 from kltune.errors import LaunchError
-from kltune.launchers import JobState
+from kltune.launchers import JobState, JobStatus
 from kltune.launchers.ray_job import RayJobLauncher
 
 from .conftest import Jobs
@@ -59,3 +59,15 @@ def test_a_cluster_that_does_not_answer_is_told(tmp_path):
     jobs = Jobs(RayJobLauncher("http://127.0.0.1:9"), tmp_path)
     with pytest.raises(LaunchError, match=r"127\.0\.0\.1:9: .*cluster\.ray\.address"):
         jobs.submit("true")
+
+
+def test_a_cluster_that_is_away_for_a_moment_is_borne_with(tmp_path, monkeypatch):
+    jobs = Jobs(RayJobLauncher("http://127.0.0.1:9"), tmp_path)
+    handle = jobs.launcher.plan(jobs.spec("true")).handle
+    seen = jobs.launcher._patience.status(handle, lambda: JobStatus(JobState.RUNNING))
+    jobs.launcher._patience.every_s = 0.0
+    assert jobs.launcher.status(handle) == seen
+    jobs.launcher.collect(handle, tmp_path / "console.log")
+    jobs.launcher._patience.patience_s = 0.0
+    with pytest.raises(LaunchError, match="job server"):
+        jobs.launcher.status(handle)
