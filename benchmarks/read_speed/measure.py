@@ -19,7 +19,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from paired import paired
 
 MEGABYTES = 100
-RUNS = 7
+RUNS = 5
 
 _GROUPS = ("actor", "critic", "perf", "timing_s", "response_length")
 _NAMES = (

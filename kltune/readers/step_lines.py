@@ -6,8 +6,9 @@ one line and looked up in the next, and the others become numbers only when some
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from operator import itemgetter
 
 from kltune.domain.steps import Step
 from kltune.readers.console_line import CUT_AT, parse_step_line
@@ -42,13 +43,15 @@ class StepLines:
         found = parse_step_line(line.decode("utf-8", "replace"), complete=complete)
         if found is None:
             return earlier
-        fields = line.split(_SEPARATOR)
-        self._layouts[len(fields)] = _learn(fields, found[1])
+        self._layouts[line.count(_SEPARATOR) + 1] = _learn(line, found[1])
         return [*earlier, step_record(*found)]
 
 
-#: Index of a field, start and end of the number in it.
-_Place = tuple[int, int, int | None]
+#: What numbers are printed with; names differ in other characters.
+_DIGITS = b"0123456789.e+-"
+
+#: What may not stand before ``step:``, besides letters and digits: ``global_step:`` is a metric.
+_WORD = (b"_", b"/")
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +59,19 @@ class _Layout:
     """Where the numbers stand in a line.
 
     Attributes:
-        prefixes: what each field after the first begins with: its name, a colon, perhaps
-            ``np.float64(``.
-        numbers, validation: place of each number of the step record, and of each score.
-        wrapped: those of them that end with a bracket.
+        skeleton: the fields after the first, without what numbers are printed with.
+        pick: returns the wanted ones of the fields.
+        prefixes, suffixes: what surrounds the number in each of them: its name and a colon,
+            perhaps ``np.float64(`` and a bracket.
+        spans: start and end of the number in each of them.
+        meaning: names the first of them; the others are validation scores.
     """
 
+    skeleton: bytes
+    pick: Callable[[list[bytes]], tuple[bytes, ...]]
     prefixes: tuple[bytes, ...]
-    numbers: tuple[tuple[str, _Place], ...]
-    validation: tuple[tuple[str, _Place], ...]
-    wrapped: tuple[int, ...]
+    suffixes: tuple[bytes, ...]
+    spans: tuple[tuple[int, int | None], ...]
     meaning: Meaning
 
     def read(self, line: bytes, fields: list[bytes]) -> Step | None:
@@ -75,49 +81,55 @@ class _Layout:
             return None
         if head[-1:].isalnum() or head[-1:] in _WORD:
             return None
-        if not all(map(bytes.startswith, fields[1:], self.prefixes)):
+        if line[len(fields[0]) :].translate(None, _DIGITS) != self.skeleton:
             return None
-        if not all(fields[i].endswith(b")") for i in self.wrapped):
+        wanted = self.pick(fields)
+        if not all(map(bytes.startswith, wanted, self.prefixes)):
+            return None
+        if not all(map(bytes.endswith, wanted, self.suffixes)):
             return None
         try:
-            numbers = {name: float(fields[i][a:z]) for name, (i, a, z) in self.numbers}
-            scores = {name: float(fields[i][a:z]) for name, (i, a, z) in self.validation}
+            values = [float(f[a:z]) for f, (a, z) in zip(wanted, self.spans, strict=True)]
         except ValueError:
             return None
-        return self.meaning.record(int(step), numbers, scores, LineNumbers(line))
+        names, scores = self.meaning.names, self.meaning.validation
+        numbers = dict(zip(names, values, strict=False))
+        validation = dict(zip(scores, values[len(names) :], strict=True)) if scores else {}
+        return self.meaning.record(int(step), numbers, validation, LineNumbers(line))
 
 
-#: What may not stand before ``step:``, besides letters and digits: ``global_step:`` is a metric.
-_WORD = (b"_", b"/")
-
-
-def _learn(fields: list[bytes], numbers: Mapping[str, float]) -> _Layout | None:
+def _learn(line: bytes, numbers: Mapping[str, float]) -> _Layout | None:
     """Return the layout of a line that was just read; None if it has oddities."""
-    prefixes: list[bytes] = []
-    places: dict[str, _Place] = {}
-    for index, field in enumerate(fields[1:], start=1):
-        name, colon, printed = field.rpartition(b":")
-        wrapper, bracket, _ = printed.rpartition(b"(")
-        prefix = name + colon + (wrapper + bracket if printed.startswith(b"np.") else b"")
-        prefixes.append(prefix)
-        places[name.decode("utf-8", "replace")] = (
-            index,
-            len(prefix),
-            -1 if prefix.endswith(b"(") else None,
-        )
-    if places.keys() != numbers.keys() or len(places) != len(fields) - 1:
-        return None
+    fields = line.split(_SEPARATOR)
+    at = {_name(field): i for i, field in enumerate(fields[1:], start=1)}
     means = meaning(numbers.keys())
-    if not means.names and not means.validation:
-        return None  # nothing would vouch for a line of this layout
-    wanted = [places[name] for name in (*means.names.values(), *means.validation)]
+    if at.keys() != numbers.keys() or len(at) != len(fields) - 1:
+        return None
+    wanted = [at[name] for name in (*means.names.values(), *means.validation)]
+    if len(wanted) < 2:
+        return None  # too little to vouch for a line of this layout
+    ends = [_wrapping(fields[i]) for i in wanted]
     return _Layout(
-        prefixes=tuple(prefixes),
-        wrapped=tuple(index for index, _, end in wanted if end is not None),
-        numbers=tuple((number, places[name]) for number, name in means.names.items()),
-        validation=tuple((name, places[name]) for name in means.validation),
+        skeleton=line[len(fields[0]) :].translate(None, _DIGITS),
+        pick=itemgetter(*wanted),
+        prefixes=tuple(prefix for prefix, _ in ends),
+        suffixes=tuple(suffix for _, suffix in ends),
+        spans=tuple((len(prefix), -1 if suffix else None) for prefix, suffix in ends),
         meaning=means,
     )
+
+
+def _name(field: bytes) -> str:
+    return field.rpartition(b":")[0].decode("utf-8", "replace")
+
+
+def _wrapping(field: bytes) -> tuple[bytes, bytes]:
+    """Return what stands before and behind the number of a field."""
+    name, colon, printed = field.rpartition(b":")
+    wrapper, bracket, _ = printed.rpartition(b"(")
+    if printed.startswith(b"np.") and bracket:
+        return name + colon + wrapper + bracket, b")"
+    return name + colon, b""
 
 
 class LineNumbers(Mapping[str, float]):
