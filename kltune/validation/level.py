@@ -32,6 +32,7 @@ def level(runs: Sequence[Results], ks: Sequence[int] = ()) -> Level:
     """Return how good an arm is.
 
     One greedy run has Wilson's interval for a share; otherwise seeds and problems count as drawn.
+    The base model answers greedily the same under every seed, which makes it one run.
 
     Raises:
         ValueError: there is no run, runs differ in their problems, or one has too few answers.
@@ -41,8 +42,8 @@ def level(runs: Sequence[Results], ks: Sequence[int] = ()) -> Level:
     table = rates(runs)
     seeds, problems = table.shape
     samples = min(run.samples for run in runs)
-    if seeds == 1 and samples == 1:
-        right = int(table.sum())
+    if (table == table[0]).all() and samples == 1:
+        right = int(table[0].sum())
         found = stats.binomtest(right, problems).proportion_ci(0.95, method="wilson")
         interval = (float(found.low), float(found.high))
     else:

@@ -42,6 +42,8 @@ def test_a_greedy_run_has_wilsons_interval():
     expected = ((centre - reach) / (1 + z * z / n), (centre + reach) / (1 + z * z / n))
     assert found.interval == pytest.approx(expected, abs=1e-4)
     assert found.pass_at_1 == 0.9
+    # A base model that answers the same under every seed is one run, and not three that agree.
+    assert level([run([1] * 9 + [0])] * 3).interval == found.interval
 
 
 def test_mcnemar_counts_only_the_problems_on_which_two_runs_differ():
