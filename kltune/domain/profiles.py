@@ -49,6 +49,8 @@ _ROBUST = {
     "negative_kl": Threshold(-0.01, "nats per token; the noise of k1 about 0 is smaller"),
     "score_steps": Threshold(3, "scores of one batch are noisy; three in a row are not chance"),
     "score_loss": Threshold(0.5, "half of the way from the worst score to the best level"),
+    "score_slip": Threshold(0.25, "a quarter of the way; tells nothing unless the KL is far off"),
+    "score_slip_noise": Threshold(2.0, "times the noise of one step; 3.6 of a median of five"),
     "score_noise": Threshold(4.0, "standard deviations of one step's score"),
     "score_noise_far": Threshold(8.0, "for scores without bounds, where half the way says little"),
     "score_scale": Threshold(0.05, "share of the range of scores; smaller falls do not matter"),

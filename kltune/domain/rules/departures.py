@@ -60,6 +60,22 @@ def score_fallen(run: History, limits: Limits) -> Departure | None:
     return Departure("score", now, bound, f"score fell from {best:.4g} to {now:.4g} and stays")
 
 
+def score_slipped(run: History, limits: Limits) -> Departure | None:
+    """Whether the score has lost a part of its level that is more than chance.
+
+    Less than ``score_fallen`` asks for, and so never evidence by itself.
+    """
+    course = run["score"]
+    now, best, noise = course.level(5), _best_score(run), course.noise
+    if now is None or best is None or noise is None:
+        return None
+    part = limits["score_slip"] * (best - _score_floor(run))
+    bound = best - max(part, limits["score_slip_noise"] * noise)
+    if now >= best or now > bound:
+        return None
+    return Departure("score", now, bound, f"score slipped from {best:.4g} to {now:.4g}")
+
+
 def score_rising(run: History, limits: Limits) -> bool:
     """Whether the score is beyond its noise above the run's start: what good runs do."""
     course = run["score"]

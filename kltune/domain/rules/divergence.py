@@ -16,6 +16,7 @@ from kltune.domain.rules.departures import (
     mismatched,
     score_fallen,
     score_rising,
+    score_slipped,
 )
 
 _OTHERS = (length_fallen, length_risen, entropy_fallen, entropy_risen, gradient_risen)
@@ -26,8 +27,13 @@ def _kl_divergence(run: History, limits: Limits) -> Alarm | None:
         return None
     risen = kl_rising(run, limits)
     score = score_fallen(run, limits)
-    if score is not None and (above := risen or kl_above_best(run, limits)) is not None:
-        return critical(above.number, above.value, above.bound, f"{above.text}; {score.text}")
+    above = kl_above_best(run, limits)
+    if score is not None and (kl := risen or above) is not None:
+        return critical(kl.number, kl.value, kl.bound, f"{kl.text}; {score.text}")
+    far = above is not None and above.value >= limits["kl_excess"] * above.bound
+    if above is not None and far and (slipped := score_slipped(run, limits)) is not None:
+        text = f"{above.text}; {slipped.text}"
+        return critical(above.number, above.value, above.bound, text)
     if risen is None:
         return None
     excess = risen.value / risen.bound
@@ -72,6 +78,8 @@ KL_DIVERGENCE = Rule(
         "median of three steps above `kl_growth` times its level 5 to 20 steps before and above "
         "`kl_floor`, or above `kl_far_growth` times its start and above `kl_far`; critical when "
         "the score has fallen too (then `kl_growth` times the KL at the best score is enough), or "
+        "has lost `score_slip` of its level, more than `score_slip_noise` times its noise, at "
+        "`kl_excess` times as much KL, or "
         "when KL is `kl_excess` times beyond that bound and length, entropy or gradient norm has "
         "left its range while the score does not rise, or `kl_alone` times; quiet while rollout "
         "engine and trained policy differ, which is `rollout-mismatch`"
