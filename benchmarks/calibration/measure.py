@@ -37,7 +37,11 @@ def train(arm: str, seed: int) -> dict[str, float | str | None]:
     trial = Trial(f"{arm}-{seed}", Role.CONFIRM_REFERENCE, arms[arm], seed)
     directory = workspace.trial("baseline", trial.name)
     outcome = run_trial(
-        baseline.spec(trial), directory, workspace, open_launcher("local"), lambda event: None
+        baseline.spec(trial),
+        directory,
+        workspace,
+        open_launcher(setup.settings.content.cluster),
+        lambda event: None,
     )
     summary = outcome.summary
     row = {

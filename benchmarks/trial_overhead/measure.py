@@ -43,7 +43,13 @@ def under_kltune() -> float:
     spec = baseline.spec(Trial(trial.name, Role.CONFIRM_REFERENCE, trial.settings, trial.seed))
     directory = workspace.trial("baseline", trial.name)
     began = time.perf_counter()
-    outcome = run_trial(spec, directory, workspace, open_launcher("local"), lambda event: None)
+    outcome = run_trial(
+        spec,
+        directory,
+        workspace,
+        open_launcher(setup.settings.content.cluster),
+        lambda event: None,
+    )
     assert outcome.ending.value == "completed", outcome.reason
     return time.perf_counter() - began
 
