@@ -72,13 +72,13 @@ def answer(code: str, path: Path) -> list[float]:
     return [float(n) for n in subprocess.check_output(argv, text=True).split()]
 
 
-def main() -> None:
+def main(megabytes: int) -> None:
     result: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as directory:
         for name, others in (("as runs write it", 60), ("step lines alone", 0)):
             path, small = Path(directory) / "large.log", Path(directory) / "small.log"
-            write(path, MEGABYTES, others)
-            write(small, MEGABYTES // 10, others)
+            write(path, megabytes, others)
+            write(small, megabytes // 10, others)
             times = paired(
                 lambda path=path: answer(_READ, path)[0],
                 lambda path=path: answer(_SPLIT, path)[0],
@@ -87,9 +87,10 @@ def main() -> None:
             _, steps, peak = answer(_READ, path)
             _, _, peak_small = answer(_READ, small)
             result[name] = {
+                "megabytes": megabytes,
                 **times,
                 "steps": int(steps),
-                "megabytes_per_second": round(MEGABYTES / float(str(times["first_s"])), 1),
+                "megabytes_per_second": round(megabytes / float(str(times["first_s"])), 1),
                 "peak_mb": round(peak / 1024, 1),
                 "peak_mb_of_a_tenth": round(peak_small / 1024, 1),
             }
@@ -98,4 +99,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(int(sys.argv[1]) if len(sys.argv) > 1 else MEGABYTES)

@@ -83,7 +83,7 @@ class ConsoleReader:
             found = text.find(_CONFIG_BEGINS)
             self._config = text[text.rfind(b"\n", 0, found) + 1 :] if found >= 0 else b""
         elif len(self._config) < _CONFIG_BYTES:
-            self._config += text
+            self._config += b"\n" + text
 
     def _train(self) -> None:
         self.evidence.step_follows()

@@ -6,22 +6,28 @@ one line and looked up in the next, and the others become numbers only when some
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from operator import itemgetter
 
 from kltune.domain.steps import Step
 from kltune.readers.console_line import CUT_AT, parse_step_line
 from kltune.verl.metrics import Meaning, meaning, step_record
 
-_SEPARATOR = b" - "
+_WORD, _SEPARATOR = b"step:", b" - "
+
+#: What numbers are printed with; what is left of a line without them is its skeleton.
+_DIGITS = b"0123456789.e+-"
+
+#: Layouts that are remembered; a run has two or three (with and without validation).
+_LAYOUTS = 16
 
 
 class StepLines:
     """Turns printed lines into step records, and remembers how the run's lines are laid out."""
 
     def __init__(self) -> None:
-        self._layouts: dict[int, _Layout | None] = {}
+        self._layouts: dict[bytes, _Layout] = {}
+        self._last: _Layout | None = None
 
     def parse(self, line: bytes, *, complete: bool = True) -> list[Step]:
         """Return the step records of one physical line; a carriage return in it starts another.
@@ -30,106 +36,115 @@ class StepLines:
             line: without its end.
             complete: False for a last line whose end was not written.
         """
+        earlier: list[Step] = []
         if b"\r" in line:
             *redrawn, line = line.split(b"\r")
             earlier = [step for part in redrawn for step in self.parse(part)]
-        else:
-            earlier = []
-        if complete and len(line) % CUT_AT and line.isascii():
-            fields = line.split(_SEPARATOR)
-            layout = self._layouts.get(len(fields))
-            if layout is not None and (step := layout.read(line, fields)) is not None:
-                return [*earlier, step]
+        usual = complete and len(line) % CUT_AT and line.isascii()
+        if usual and (step := self._by_layout(line)) is not None:
+            return [*earlier, step]
         found = parse_step_line(line.decode("utf-8", "replace"), complete=complete)
         if found is None:
             return earlier
-        self._layouts[line.count(_SEPARATOR) + 1] = _learn(line, found[1])
+        self._learn(line, found[1])
         return [*earlier, step_record(*found)]
 
+    def _by_layout(self, line: bytes) -> Step | None:
+        begins = line.find(_WORD)
+        ends = line.find(_SEPARATOR, begins)
+        number = line[begins + len(_WORD) : ends]
+        before = line[begins - 1 : begins] if begins else b""
+        if begins < 0 or not number.isdigit() or len(number) > 15:
+            return None
+        if before.isalnum() or before in (b"_", b"/"):
+            return None  # ``global_step:`` is a metric
+        fields = line[ends:]
+        skeleton = fields.translate(None, _DIGITS)
+        layout = self._last
+        if layout is None or layout.skeleton != skeleton:
+            layout = self._last = self._layouts.get(skeleton)
+        return layout.read(int(number), fields, line) if layout is not None else None
 
-#: What numbers are printed with; names differ in other characters.
-_DIGITS = b"0123456789.e+-"
+    def _learn(self, line: bytes, numbers: Mapping[str, float]) -> None:
+        if len(self._layouts) >= _LAYOUTS:
+            self._layouts.clear()
+        layout = _layout(line[line.find(_SEPARATOR) :], numbers)
+        if layout is not None:
+            self._layouts[layout.skeleton] = layout
 
-#: What may not stand before ``step:``, besides letters and digits: ``global_step:`` is a metric.
-_WORD = (b"_", b"/")
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Where a wanted number stands.
+
+    Attributes:
+        name: in the step record; for a validation score verl's name.
+        before: what stands in front of it: separator, metric and colon, perhaps ``np.float64(``.
+        behind: what stands behind it: nothing or a bracket.
+    """
+
+    name: str
+    before: bytes
+    behind: bytes
 
 
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """Where the numbers stand in a line.
+    """The fields of a line, in the order in which they are printed.
 
     Attributes:
-        skeleton: the fields after the first, without what numbers are printed with.
-        pick: returns the wanted ones of the fields.
-        prefixes, suffixes: what surrounds the number in each of them: its name and a colon,
-            perhaps ``np.float64(`` and a bracket.
-        spans: start and end of the number in each of them.
-        meaning: names the first of them; the others are validation scores.
+        skeleton: the fields without what numbers are printed with.
+        places: of the wanted numbers.
+        scores: those of them that are validation scores.
     """
 
     skeleton: bytes
-    pick: Callable[[list[bytes]], tuple[bytes, ...]]
-    prefixes: tuple[bytes, ...]
-    suffixes: tuple[bytes, ...]
-    spans: tuple[tuple[int, int | None], ...]
+    places: tuple[_Place, ...]
+    scores: frozenset[str]
     meaning: Meaning
 
-    def read(self, line: bytes, fields: list[bytes]) -> Step | None:
-        """Return the step record of a line; None unless it is laid out like this."""
-        head, word, step = fields[0].rpartition(b"step:")
-        if not word or not step.isdigit() or len(step) > 15:
-            return None
-        if head[-1:].isalnum() or head[-1:] in _WORD:
-            return None
-        if line[len(fields[0]) :].translate(None, _DIGITS) != self.skeleton:
-            return None
-        wanted = self.pick(fields)
-        if not all(map(bytes.startswith, wanted, self.prefixes)):
-            return None
-        if not all(map(bytes.endswith, wanted, self.suffixes)):
-            return None
-        try:
-            values = [float(f[a:z]) for f, (a, z) in zip(wanted, self.spans, strict=True)]
-        except ValueError:
-            return None
-        names, scores = self.meaning.names, self.meaning.validation
-        numbers = dict(zip(names, values, strict=False))
-        validation = dict(zip(scores, values[len(names) :], strict=True)) if scores else {}
-        return self.meaning.record(int(step), numbers, validation, LineNumbers(line))
+    def read(self, step: int, fields: bytes, line: bytes) -> Step | None:
+        """Return the step record of a line with this skeleton; None if it differs after all."""
+        at = 0
+        values: dict[str, float] = {}
+        for place in self.places:
+            found = fields.find(place.before, at)
+            if found < 0:
+                return None
+            start = found + len(place.before)
+            at = fields.find(b" ", start)
+            printed = fields[start:at] if at >= 0 else fields[start:]
+            if place.behind:
+                if not printed.endswith(place.behind):
+                    return None
+                printed = printed[:-1]
+            try:
+                values[place.name] = float(printed)
+            except ValueError:
+                return None
+            if at < 0:
+                at = len(fields)
+        scores = {name: values.pop(name) for name in self.scores}
+        return self.meaning.record(step, values, scores, LineNumbers(line))
 
 
-def _learn(line: bytes, numbers: Mapping[str, float]) -> _Layout | None:
-    """Return the layout of a line that was just read; None if it has oddities."""
-    fields = line.split(_SEPARATOR)
-    at = {_name(field): i for i, field in enumerate(fields[1:], start=1)}
+def _layout(fields: bytes, numbers: Mapping[str, float]) -> _Layout | None:
+    """Return the layout of the fields of a line that was just read; None if it has oddities."""
     means = meaning(numbers.keys())
-    if at.keys() != numbers.keys() or len(at) != len(fields) - 1:
+    wanted = {name: number for number, name in means.names.items()}
+    wanted |= {name: name for name in means.validation}
+    printed = [field.rpartition(b":") for field in fields.split(_SEPARATOR)[1:]]
+    names = [name.decode("utf-8", "replace") for name, _, _ in printed]
+    if not wanted or names != list(numbers):
         return None
-    wanted = [at[name] for name in (*means.names.values(), *means.validation)]
-    if len(wanted) < 2:
-        return None  # too little to vouch for a line of this layout
-    ends = [_wrapping(fields[i]) for i in wanted]
-    return _Layout(
-        skeleton=line[len(fields[0]) :].translate(None, _DIGITS),
-        pick=itemgetter(*wanted),
-        prefixes=tuple(prefix for prefix, _ in ends),
-        suffixes=tuple(suffix for _, suffix in ends),
-        spans=tuple((len(prefix), -1 if suffix else None) for prefix, suffix in ends),
-        meaning=means,
-    )
-
-
-def _name(field: bytes) -> str:
-    return field.rpartition(b":")[0].decode("utf-8", "replace")
-
-
-def _wrapping(field: bytes) -> tuple[bytes, bytes]:
-    """Return what stands before and behind the number of a field."""
-    name, colon, printed = field.rpartition(b":")
-    wrapper, bracket, _ = printed.rpartition(b"(")
-    if printed.startswith(b"np.") and bracket:
-        return name + colon + wrapper + bracket, b")"
-    return name + colon, b""
+    places = []
+    for name, (metric, colon, value) in zip(names, printed, strict=True):
+        if name in wanted:
+            wrapper, bracket, _ = value.rpartition(b"(")
+            before = _SEPARATOR + metric + colon + wrapper + bracket
+            places.append(_Place(wanted[name], before, b")" if bracket else b""))
+    skeleton = fields.translate(None, _DIGITS)
+    return _Layout(skeleton, tuple(places), frozenset(means.validation), means)
 
 
 class LineNumbers(Mapping[str, float]):

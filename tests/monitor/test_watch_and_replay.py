@@ -179,7 +179,8 @@ def test_a_controller_that_a_log_says_is_inert_is_reported(
     config = (
         "{'actor_rollout_ref': {'actor': {'use_kl_loss': False}},\n"
         " 'algorithm': {'kl_ctrl': {'horizon': 10000, 'type': 'adaptive'},\n"
-        "               'use_kl_in_reward': False}}\n"
+        "               'use_kl_in_reward': False},\n"
+        " 'trainer': {'nnodes': 1}}\n"
     )
     steps = "".join(f"step:{i} - critic/score/mean:{i / 20}\n" for i in range(1, 15))
     path = tmp_path / "train.log"

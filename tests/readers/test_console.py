@@ -44,6 +44,16 @@ def test_the_printed_configuration_tells_what_control_was_asked_for(tmp_path: Pa
     )
 
 
+def test_a_configuration_longer_than_a_read_is_put_together(tmp_path: Path) -> None:
+    section = "".join(f"          'key_{i}': {i},\n" for i in range(5000))
+    long = CONFIG.replace(
+        " 'trainer'", " 'data': {'a': 0,\n" + section + "          'z': 1},\n 'trainer'"
+    )
+    reader, _ = read(tmp_path / "log", long + "step:1 - a/b:1\n")
+    assert reader.setup is not None
+    assert reader.setup.adaptive is True
+
+
 def test_redrawn_progress_bars_hide_no_step(tmp_path: Path) -> None:
     text = "Training:  0%|  | 0/3\rstep:1 - a/b:1\rTraining: 33%|# | 1/3\r\nstep:2 - a/b:2\r\n"
     assert read(tmp_path / "log", text)[1] == [1, 2]
