@@ -48,7 +48,7 @@ def _kltune(words, cwd):
 def test_killed_at_any_moment_it_goes_on_to_the_same_kind_of_result(project, spawn):
     project.content["verl"]["env"]["STAND_IN_STEP_S"] = "0.04"
     project.write(search={"trials": 3, "steps": 8})
-    moments = random.Random(SEED)  # noqa: S311
+    moments = random.Random(SEED)
     hit = 0
     for kill in range(KILLS):
         process = spawn("run", "--quiet")

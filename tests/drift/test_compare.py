@@ -31,7 +31,7 @@ def counts(drift):
 
 def test_order_is_no_change(tmp_path, old):
     rows = [row(n) for n in range(100)]
-    Random(0).shuffle(rows)  # noqa: S311
+    Random(0).shuffle(rows)
     new = write(tmp_path / "new.parquet", rows)
     drift = difference(old, new)
     assert counts(drift) == (100, 0, 0, 0)
@@ -108,7 +108,7 @@ def test_the_writer_of_the_file_makes_no_difference(tmp_path, old):
 
 
 def test_no_shift_is_larger_than_the_share_of_changed_rows(tmp_path, old):
-    rng = Random(3)  # noqa: S311
+    rng = Random(3)
     for trial in range(5):
         rows = [row(n) for n in range(rng.randint(60, 100))]
         rows += [

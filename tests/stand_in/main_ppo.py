@@ -150,7 +150,7 @@ def train(config, wrong):
         started = time.monotonic()
         time.sleep(float(os.environ.get("STAND_IN_STEP_S", "0.01")))
         misbehave(step, wrong)
-        noise = 1 + 0.02 * (random.Random(f"{seed} {step}").random() - 0.5)  # noqa: S311
+        noise = 1 + 0.02 * (random.Random(f"{seed} {step}").random() - 0.5)
         used = beta
         kl_now = kl * noise
         if "explodes" in wrong:
@@ -203,7 +203,7 @@ def dump(config, step, kl):
     with Path(directory, f"{step}.jsonl").open("w", encoding="utf-8") as stream:
         for n in range(int(os.environ.get("STAND_IN_PROBLEMS", "0"))):
             for sample in range(samples):
-                luck = random.Random(f"{seed} {step} {n} {sample}").random()  # noqa: S311
+                luck = random.Random(f"{seed} {step} {n} {sample}").random()
                 answer = {
                     "input": f"user\nHow much is {n} plus one?\nassistant\n",
                     "output": "...",

@@ -1,4 +1,4 @@
-"""The problems are right, the tokenizer loses nothing, and making them twice gives the same files."""
+"""Problems are right, the tokenizer loses nothing, making them twice gives the same files."""
 
 from __future__ import annotations
 
