@@ -10,6 +10,9 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+#: Trials that are nearer to each other than this (in log) show noise rather than a slope.
+APART = math.log(1.5)
+
 
 @dataclass(frozen=True, slots=True)
 class CurvePoint:
@@ -29,8 +32,9 @@ def coefficient_for(
 ) -> float | None:
     """Return the coefficient at which the curve is expected to pass through ``kl``.
 
-    Between two trials on either side of ``kl`` it interpolates in log-log coordinates; with
-    trials on one side only it halves the distance (in log) to the end of the search range.
+    Between two trials on either side of ``kl`` it interpolates in log-log coordinates. With
+    trials on one side only it goes half the distance (in log) to the end of the search range, or
+    farther, as far as the slope of the curve says: overshooting brackets the answer, too.
 
     Args:
         kl: wanted reference KL, nats per token; > 0.
@@ -49,9 +53,9 @@ def coefficient_for(
     right = min(below, key=lambda p: p.coefficient, default=None)
     if left is None:
         assert right is not None
-        return math.sqrt(low * right.coefficient) if right.coefficient > low else None
+        return _beyond(right, kl, below, low) if right.coefficient > low else None
     if right is None:
-        return math.sqrt(left.coefficient * high) if left.coefficient < high else None
+        return _beyond(left, kl, above, high) if left.coefficient < high else None
     if left.coefficient >= right.coefficient:
         # Noise has put two trials in the wrong order: the answer lies between them.
         return math.sqrt(left.coefficient * right.coefficient)
@@ -61,6 +65,25 @@ def coefficient_for(
     # Keep clear of the two trials, or a flat stretch would be tried again and again.
     share = min(0.85, max(0.15, share))
     return float(left.coefficient * (right.coefficient / left.coefficient) ** share)
+
+
+def _beyond(nearest: CurvePoint, kl: float, same_side: list[CurvePoint], end: float) -> float:
+    """Return a coefficient between the nearest trial and the end of the range.
+
+    At least half the distance; up to all of it where the trials on this side show a slope.
+    """
+    towards = math.log(end / nearest.coefficient)
+    share = 0.5
+    others = [p for p in same_side if abs(math.log(p.coefficient / nearest.coefficient)) > APART]
+    other = min(
+        others, key=lambda p: abs(math.log(p.coefficient / nearest.coefficient)), default=None
+    )
+    if other is not None and math.isfinite(other.kl) and math.isfinite(nearest.kl):
+        change = math.log(nearest.kl / other.kl)
+        distance = math.log(nearest.coefficient / other.coefficient)
+        if change * distance < 0:
+            share = max(share, math.log(kl / nearest.kl) * distance / change / towards)
+    return float(nearest.coefficient * math.exp(towards * min(share, 1.0)))
 
 
 def must_exceed(limit: float, coefficient: float, points: Iterable[CurvePoint]) -> bool:

@@ -29,6 +29,20 @@ def test_on_one_side_it_halves_the_way_to_the_end_of_the_range():
     assert coefficient_for(0.02, [CurvePoint(0.01, 0.001)], LOW, HIGH) == pytest.approx(0.001)
 
 
+def test_on_one_side_it_follows_a_gentle_slope_farther():
+    slope = [CurvePoint(0.005, 0.07), CurvePoint(0.05, 0.05)]
+    assert coefficient_for(0.02, slope, LOW, HIGH) == pytest.approx(HIGH)
+    steeper = [CurvePoint(0.001, 0.16), CurvePoint(0.01, 0.08)]
+    assert coefficient_for(0.02, steeper, LOW, HIGH) == pytest.approx(HIGH)
+    steep = [CurvePoint(0.001, 0.32), CurvePoint(0.01, 0.08)]
+    assert coefficient_for(0.02, steep, LOW, HIGH) == pytest.approx(0.1)
+
+
+def test_a_slope_in_the_wrong_direction_is_noise():
+    points = [CurvePoint(0.001, 0.04), CurvePoint(0.01, 0.05)]
+    assert coefficient_for(0.02, points, LOW, HIGH) == pytest.approx(0.1)
+
+
 def test_beyond_the_range_there_is_nothing_to_try():
     assert coefficient_for(0.02, [CurvePoint(HIGH, 0.05)], LOW, HIGH) is None
     assert coefficient_for(0.02, [CurvePoint(LOW, 0.001)], LOW, HIGH) is None
