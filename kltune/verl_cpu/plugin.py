@@ -17,6 +17,9 @@ def _install() -> None:
     # The FSDP engines are registered for cuda and npu only (verl/workers/engine/fsdp/
     # transformer_impl.py:1143); on the CPU the cuda one does the work.
     os.environ.setdefault("VERL_ENGINE_DEVICE", "cuda")
+    # The TransferQueue sets torch to this many threads for each message, 8 unless told otherwise,
+    # and warns each time on a machine with fewer cores.
+    os.environ.setdefault("TQ_NUM_THREADS", "1")
     version = sys.modules["verl"].__version__
     if not version.startswith(_SUPPORTED):
         raise RuntimeError(

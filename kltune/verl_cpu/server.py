@@ -96,18 +96,33 @@ class RolloutServer:
             ValueError: images or other media, an unknown sampling parameter, or no room for a
                 response.
         """
-        if given := sorted(name for name, value in media.items() if value is not None):
-            raise ValueError(f"the CPU rollout is for text alone, got {', '.join(given)}")
-        request = _Request(
-            prompt=tuple(prompt_ids),
-            limit=self._limit(len(prompt_ids), sampling_params),
-            sampling=Sampling.from_verl(sampling_params),
-            result=asyncio.get_running_loop().create_future(),
-        )
+        try:
+            request = self._request(prompt_ids, sampling_params, media)
+        except ValueError:
+            self._failure = traceback.format_exc()
+            raise
         self._waiting.append(request)
         if self._decoder is None:
             self._decoder = asyncio.create_task(self._decode_waiting())
         return await request.result
+
+    def _request(
+        self, prompt: Sequence[int], params: dict[str, Any], media: dict[str, Any]
+    ) -> _Request:
+        if given := sorted(name for name, value in media.items() if value is not None):
+            raise ValueError(f"the CPU rollout is for text alone, got {', '.join(given)}")
+        limit = self._limit(len(prompt), params)
+        if not prompt or limit < 1:
+            raise ValueError(
+                f"a prompt of {len(prompt)} tokens leaves room for {limit}: it must have a token, "
+                "and rollout.max_model_len must exceed it"
+            )
+        return _Request(
+            prompt=tuple(prompt),
+            limit=limit,
+            sampling=Sampling.from_verl(params),
+            result=asyncio.get_running_loop().create_future(),
+        )
 
     def _limit(self, prompt_length: int, params: dict[str, Any]) -> int:
         room: list[int] = [self._config.response_length]
@@ -170,7 +185,7 @@ class RolloutServer:
         )
 
     async def failure(self) -> str | None:
-        """Return the traceback of the last generation that failed, None where none did."""
+        """Return the traceback of the last request that failed, None where none did."""
         return self._failure
 
     async def serve_agent_loops(self, config: Any, teacher: Any, rewards: Any) -> None:
