@@ -64,7 +64,9 @@ def other() -> dict[str, float]:
     folder = Path(tempfile.mkdtemp())
     for name in OTHER.iterdir():
         (folder / name.name).symlink_to(name)
-    return trained(["bash", "run.sh"], {**os.environ, "STEPS": str(STEPS)}, folder)
+    # kltune's plugin is installed here; a script with a plugin of its own must do without it.
+    env = {**os.environ, "STEPS": str(STEPS), "VERL_USE_EXTERNAL_PLUGINS": "none"}
+    return trained(["bash", "run.sh"], env, folder)
 
 
 def ours() -> dict[str, float]:
