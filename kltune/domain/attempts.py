@@ -184,7 +184,9 @@ def _changed(last: Attempt, same: Change, limits: Limits) -> Again | None:
 def _repeats(attempts: Sequence[Attempt]) -> bool:
     """Whether the last two attempts ended by the same rule at the same step.
 
-    Machines may fail twice at the start; settings that fail twice at one step will do so again.
+    Machines may fail twice at the start; what fails twice at one step will do so again. A
+    divergence under a raised coefficient is no repetition: the first step that is judged after a
+    cooldown is the same every time, and restarts and the coefficient have limits of their own.
     """
     if len(attempts) < 2:
         return False
@@ -195,4 +197,7 @@ def _repeats(attempts: Sequence[Attempt]) -> bool:
         and last.finding.rule == before.finding.rule
         and last.finding.kind is not Kind.INFRASTRUCTURE
         and last.last_step == before.last_step
+        and not (
+            last.finding.kind is Kind.DIVERGENCE and last.change.settings != before.change.settings
+        )
     )

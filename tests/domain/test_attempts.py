@@ -97,9 +97,17 @@ def test_without_restarts_the_first_finding_ends_the_trial():
 
 
 def test_the_same_failure_at_the_same_step_is_not_tried_a_third_time():
-    over, attempts = run(lambda n: (finding(), 7))
+    crash = finding(Kind.CRASH, Action.FALL_BACK, "crash")
+    over, attempts = run(lambda n: (crash, 7))
     assert len(attempts) == 2
     assert "the same failure at the same step twice" in over.reason
+
+
+def test_a_divergence_under_a_larger_coefficient_is_another_failure():
+    # The first step that is judged after a cooldown is the same in every attempt.
+    over, attempts = run(lambda n: (finding(), 13))
+    assert len(attempts) == 1 + LIMITS.restarts
+    assert over == Over(False, "KL is too high after 3 restarts")
 
 
 def test_a_failure_of_the_machines_is_retried_unchanged():
