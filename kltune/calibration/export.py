@@ -72,12 +72,10 @@ def write_config(
     return path
 
 
-def train_command(calibration: Calibration, directory: Path) -> list[str]:
-    """Return the command that trains with the exported configuration."""
-    del calibration
-    where = str(directory.resolve())
+def train_command(directory: str) -> list[str]:
+    """Return the command that trains with the configuration exported to ``directory``."""
     module = "verl.trainer.main_ppo"
-    return ["python3", "-m", module, "--config-path", where, "--config-name", NAME]
+    return ["python3", "-m", module, "--config-path", directory, "--config-name", NAME]
 
 
 def _header(calibration: Calibration) -> list[str]:
@@ -85,9 +83,7 @@ def _header(calibration: Calibration) -> list[str]:
         *evidence(calibration),
         "Train with it:",
         *(f"  export {name}={value}" for name, value in calibration.environment.items()),
-        f"  {' '.join(train_command(calibration, Path('DIR')))}".replace(
-            str(Path("DIR").resolve()), "DIR"
-        ),
+        f"  {' '.join(train_command('DIR'))}",
     ]
 
 

@@ -61,7 +61,7 @@ def export(
         else write_form(calibration, form, directory)
         for form in wanted
     }
-    command = train_command(calibration, directory)
+    command = train_command(str(directory.resolve()))
     out.result(
         {
             **{form: str(path) for form, path in written.items()},

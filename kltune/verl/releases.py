@@ -94,11 +94,6 @@ class Release:
         """The environment variable that tells that logger where to write."""
         return "VERL_FILE_LOGGER_PATH" if self.file_logger else "TENSORBOARD_DIR"
 
-    @property
-    def v1_trainer(self) -> bool:
-        """Whether the V1 trainer with its TransferQueue exists, and is the default."""
-        return self.key(Key.USE_V1_TRAINER) is not None
-
 
 #: Oldest first. Source: the wheels themselves.
 RELEASES: tuple[Release, ...] = (
