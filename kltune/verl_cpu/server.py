@@ -214,6 +214,12 @@ class RolloutServer:
     async def sleep(self) -> None:
         pass
 
+    async def start_profile(self, **_: Any) -> None:
+        """Profile nothing: verl asks every server, and no collective operation runs in this one."""
+
+    async def stop_profile(self) -> None:
+        pass
+
 
 class _Local:
     """The ``.method.remote()`` face of an actor handle, for an object of this process."""
