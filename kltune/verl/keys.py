@@ -94,7 +94,12 @@ class Key(Enum):
     PROFILER_TOOL = "global_profiler.tool"
     PROFILER_STEPS = "global_profiler.steps"
     PROFILER_DIR = "global_profiler.save_path"
+    PROFILER_RELOCATE = "global_profiler.relocate_results"
     ACTOR_PROFILER = "actor_rollout_ref.actor.profiler.enable"
+    ACTOR_PROFILER_RANKS = "actor_rollout_ref.actor.profiler.ranks"
+    ROLLOUT_PROFILER = "actor_rollout_ref.rollout.profiler.enable"
+    CRITIC_PROFILER = "critic.profiler.enable"
+    CRITIC_PROFILER_RANKS = "critic.profiler.ranks"
     REWARD_PATH = "reward.custom_reward_function.path"
     REWARD_NAME = "reward.custom_reward_function.name"
     REWARD_SOURCES = "+reward.custom_reward_function.reward_kwargs.sources"
@@ -129,7 +134,12 @@ SINCE: Mapping[Key, str] = {
     Key.PROFILER_TOOL: "0.6",
     Key.PROFILER_STEPS: "0.6",
     Key.PROFILER_DIR: "0.6",
+    Key.PROFILER_RELOCATE: "0.9.1",
     Key.ACTOR_PROFILER: "0.6",
+    Key.ACTOR_PROFILER_RANKS: "0.6",
+    Key.ROLLOUT_PROFILER: "0.6",
+    Key.CRITIC_PROFILER: "0.6",
+    Key.CRITIC_PROFILER_RANKS: "0.4.1",
     Key.REWARD_PATH: "0.7.1",
     Key.REWARD_NAME: "0.7.1",
     Key.REWARD_SOURCES: "0.7.1",
@@ -145,6 +155,10 @@ BEFORE: Mapping[Key, Mapping[str, str]] = {
     Key.VAL_ONLY: {"0.3": "+trainer.val_only"},
     Key.DATA_SEED: {"0.3": "+data.seed"},
     Key.PROFILER_STEPS: {"0.4.1": "trainer.profile_steps"},
+    Key.ACTOR_PROFILER_RANKS: {
+        "0.4.1": "actor_rollout_ref.actor.profiler.ranks",
+        "0.5": "+actor_rollout_ref.actor.profiler.ranks",
+    },
     Key.REWARD_PATH: {"0.3": "custom_reward_function.path"},
     Key.REWARD_NAME: {"0.3": "custom_reward_function.name"},
     Key.REWARD_SOURCES: {"0.4": "+custom_reward_function.reward_kwargs.sources"},
