@@ -8,6 +8,7 @@ from pathlib import Path
 from kltune.domain.communication import RankShare
 from kltune.errors import MetricsError
 from kltune.traces.nsight_csv import read_nsight_csv
+from kltune.traces.nsight_report import ENDING, read_nsight_report
 from kltune.traces.nsight_sqlite import read_nsight_sqlite
 from kltune.traces.torch_profiler import read_torch_profiler
 
@@ -35,14 +36,20 @@ def _files(paths: Sequence[Path]) -> list[Path]:
         if not path.is_dir():
             found.append(path)
             continue
-        inside = sorted(p for p in path.rglob("*") if p.name.endswith(_ENDINGS))
+        inside = sorted(
+            p
+            for p in path.rglob("*")
+            if p.name.endswith(_ENDINGS)
+            # A report that was exported beside itself counts once.
+            and not (p.suffix == ENDING and p.with_suffix(".sqlite").exists())
+        )
         if not inside:
             raise MetricsError(f"{path}: holds no {', '.join(_ENDINGS)}")
         found.extend(inside)
     return found
 
 
-_ENDINGS = (".json", ".json.gz", ".sqlite", ".csv")
+_ENDINGS = (".json", ".json.gz", ".sqlite", ".csv", ENDING)
 
 
 def _reader(path: Path) -> Callable[[Path], list[RankShare]]:
@@ -56,9 +63,6 @@ def _reader(path: Path) -> Callable[[Path], list[RankShare]]:
         return read_nsight_sqlite
     if head.startswith(_GZIP) or head.lstrip()[:1] in (b"{", b"["):
         return read_torch_profiler
-    if path.suffix == ".nsys-rep":
-        raise MetricsError(
-            f"{path}: is Nsight's own format; export it first: "
-            f"nsys export --type sqlite {path.name}"
-        )
+    if path.suffix == ENDING:
+        return read_nsight_report
     return read_nsight_csv

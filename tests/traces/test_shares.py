@@ -110,6 +110,42 @@ def test_nsight_sqlite(tmp_path):
     assert shares["GPU 0 of process 18"].families == pytest.approx({"all-gather": 500e-9})
 
 
+@pytest.fixture
+def nsys(tmp_path, monkeypatch):
+    """A function that puts a command ``nsys`` onto PATH, which runs these lines of sh."""
+
+    def install(lines):
+        folder = tmp_path / "bin"
+        folder.mkdir()
+        (folder / "nsys").write_text(f"#!/bin/sh\n{lines}\n")
+        (folder / "nsys").chmod(0o755)
+        monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+        report = tmp_path / "reports" / "worker_process_7.1.nsys-rep"
+        report.parent.mkdir()
+        report.write_bytes(b"\x00\x01")
+        return report
+
+    return install
+
+
+def test_a_report_of_nsight_is_exported_by_nsys(tmp_path, nsys):
+    kernels = [(17, 0, 7, GEMM, 0, 600), (17, 0, 9, REDUCE, 600, 1000)]
+    exported = write_sqlite(tmp_path / "exported", kernels)
+    # nsys export --type sqlite --output OUT REPORT
+    report = nsys(f'test "$1 $2 $3 $4" = "export --type sqlite --output" && cp {exported} "$5"')
+    for source in (report, report.parent):
+        (share,) = read_shares([source])
+        assert (share.rank, share.share) == ("GPU 0 of process 17", pytest.approx(0.4))
+    exported.rename(report.with_suffix(".sqlite"))
+    assert len(read_shares([report.parent])) == 1  # its export is beside it, and nsys would fail
+
+
+def test_a_report_that_nsys_cannot_read_is_said(nsys):
+    report = nsys('echo "Importer error: file is too short" >&2; exit 1')
+    with pytest.raises(MetricsError, match="file is too short"):
+        read_shares([report])
+
+
 def test_csv_of_nsys_stats(tmp_path):
     kernel = ["", "", "", "", "", "", "", "", "", "", "", "", "", ""]
     trace = [
