@@ -126,6 +126,16 @@ class AttemptDir:
         return self.path / "validation"
 
     @property
+    def traces(self) -> Path:
+        """Where verl's profiler writes."""
+        return self.path / "traces"
+
+    @property
+    def rewards(self) -> Path:
+        """What each reward source gave, by step; numbers only."""
+        return self.path / "rewards"
+
+    @property
     def result(self) -> Path:
         """How the attempt ended."""
         return self.path / "result.json"

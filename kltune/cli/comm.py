@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,7 +19,7 @@ from kltune.cli.options import (
 from kltune.cli.output import Format, Output
 
 if TYPE_CHECKING:
-    from kltune.domain.communication import MicroBatch
+    from kltune.domain.communication import Advice, MicroBatch, RankShare
 
 
 def comm(
@@ -40,16 +41,22 @@ def comm(
     from kltune.cli.show import show_communication
     from kltune.domain.communication import advise
     from kltune.traces import read_shares
-    from kltune.trial.records import as_json
 
     out = Output(form, quiet)
     shares = read_shares(traces)
     advice = advise(shares, _micro_batch(config, preset, overrides))
-    ranks = [{**as_json(share), "share": share.share} for share in shares]
     out.result(
-        {"ranks": ranks, "advice": as_json(advice)},
+        communication(shares, advice),
         lambda console: show_communication(console, shares, advice),
     )
+
+
+def communication(shares: Sequence[RankShare], advice: Advice) -> dict[str, Any]:
+    """Return what was read from traces, and the advice, as JSON."""
+    from kltune.trial.records import as_json
+
+    ranks = [{**as_json(share), "share": share.share} for share in shares]
+    return {"ranks": ranks, "advice": as_json(advice)}
 
 
 def _micro_batch(

@@ -143,6 +143,9 @@ class RunControl:
         save_freq: steps between checkpoints; -1 for none.
         resume_from: checkpoint to continue from (a ``global_step_N`` directory).
         validation_dump: directory for every answer of every validation; None keeps none.
+        traces: directory of the profiler; None leaves it to the user.
+        reward_notes: directory in which kltune's reward function notes what each source gave; None
+            where it is not used.
     """
 
     steps: int
@@ -157,6 +160,8 @@ class RunControl:
     save_freq: int = -1
     resume_from: Path | None = None
     validation_dump: Path | None = None
+    traces: Path | None = None
+    reward_notes: Path | None = None
 
 
 def control_overrides(
@@ -197,6 +202,10 @@ def control_overrides(
     }
     if control.validation_dump is not None:
         wanted[Key.VALIDATION_DUMP] = str(control.validation_dump)
+    if control.traces is not None:
+        wanted[Key.PROFILER_DIR] = str(control.traces)
+    if control.reward_notes is not None:
+        wanted[Key.REWARD_NOTES] = str(control.reward_notes)
     return _overrides(wanted, release)
 
 

@@ -8,11 +8,18 @@ from typing import Any
 from kltune.errors import SettingsError
 from kltune.verl.compose import value_at
 from kltune.verl.keys import Key
+from kltune.verl.overrides import bare
 from kltune.verl.releases import Release, numbers
 
 #: The profilers whose traces show collective operations, by the first release in which turning
 #: one on is enough: the torch profiler of 0.6 wants a schedule as well.
 TOOLS = {"torch": "0.7", "nsys": "0.6"}
+
+
+def is_profiler(key: str) -> bool:
+    """Tell whether an override is one of the profiler: it changes nothing that is trained."""
+    parts = bare(key).split(".")
+    return parts[0] == "global_profiler" or "profiler" in parts[1:-1]
 
 
 def profiler_tool(config: Mapping[str, Any], release: Release) -> str:

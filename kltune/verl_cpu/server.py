@@ -215,7 +215,7 @@ class RolloutServer:
         pass
 
     async def start_profile(self, **_: Any) -> None:
-        """Profile nothing: verl asks every server, and no collective operation runs in this one."""
+        """Profile nothing: verl asks every server, and this one communicates with no other."""
 
     async def stop_profile(self) -> None:
         pass

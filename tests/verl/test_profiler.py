@@ -2,7 +2,7 @@ import pytest
 
 from kltune.errors import SettingsError
 from kltune.verl.keys import Key
-from kltune.verl.profiler import profiler_overrides, profiler_tool
+from kltune.verl.profiler import is_profiler, profiler_overrides, profiler_tool
 from kltune.verl.releases import release_of
 
 from .wheels import compose
@@ -39,6 +39,12 @@ def test_verl_takes_the_overrides_and_hands_them_on(version):
     for role in (found.actor_rollout_ref.actor.profiler, found.critic.profiler):
         assert (role.tool, role.enable, role.ranks) == ("torch", True, [0, 1])
     assert not found.actor_rollout_ref.rollout.profiler.enable
+
+
+def test_overrides_of_the_profiler_are_told_from_others():
+    assert is_profiler("global_profiler.tool")
+    assert is_profiler("+actor_rollout_ref.actor.profiler.enable")
+    assert not is_profiler("actor_rollout_ref.actor.ppo_mini_batch_size")
 
 
 def test_ranks_that_the_user_named_stay():
