@@ -21,6 +21,7 @@ from kltune.domain.kl import ESTIMATORS
 from kltune.domain.outcome import Band
 from kltune.errors import SettingsError
 from kltune.verl.overrides import bare, lay_over
+from kltune.verl.profiler import is_profiler
 
 #: Preset of a first run without a file of settings.
 FIRST_PRESET = "cpu-tiny"
@@ -70,13 +71,16 @@ class Slurm(_Section):
 class Cluster(_Section):
     """Where trials run.
 
-    ``pending_minutes`` is how long a trial may wait for its machines. ``shared`` says whether they
-    see the workspace; where they do not, metrics are read from what verl prints.
+    ``parallel`` trials run side by side where there is room for them, each with ``nodes`` times
+    ``gpus_per_node`` GPUs of its own. ``pending_minutes`` is how long a trial may wait for its
+    machines. ``shared`` says whether they see the workspace; where they do not, metrics are read
+    from what verl prints.
     """
 
     launcher: Literal["local", "ray", "slurm"] = "local"
     nodes: int = Field(1, ge=1)
     gpus_per_node: int = Field(8, ge=1)
+    parallel: int = Field(1, ge=1, le=1000)
     ray: Ray = Ray()
     slurm: Slurm = Slurm()
     pending_minutes: float = Field(60.0, gt=0)
@@ -138,6 +142,8 @@ class SearchSection(_Section):
 
     ``steps`` counts training steps of a trial; without it ``epochs`` of the training data are
     made. ``timeout_minutes`` and ``max_gpu_hours`` bound all trials of a stage together.
+    ``study`` is the name under which several kltune, each with a workspace of its own, share one
+    study and its budget in ``storage``.
     """
 
     trials: int = Field(12, ge=0)
@@ -146,10 +152,17 @@ class SearchSection(_Section):
     timeout_minutes: _Positive | None = None
     max_gpu_hours: _Positive | None = None
     storage: str | None = None
+    study: Annotated[str, Field(pattern=r"^[\w.-]{1,200}$")] | None = None
     seed: int = Field(1, ge=0)
     confirmations: int = Field(1, ge=0, le=20)
     kl_off: bool = False
     space: Space = Space()
+
+    @model_validator(mode="after")
+    def _reachable(self) -> SearchSection:
+        if self.study is not None and self.storage is None:
+            raise ValueError("study needs search.storage: the URL of a server that all can reach")
+        return self
 
 
 class Watch(_Section):
@@ -306,14 +319,18 @@ class Settings:
     def identity(self) -> dict[str, Any]:
         """Return what decides the result of a trial: a workspace holds one identity.
 
-        Budgets are left out: a run may be continued with more trials.
+        Budgets are left out: a run may be continued with more trials. So is verl's profiler.
         """
         content = self.content.model_dump(mode="json")
         search, cluster = content["search"], dict(content["cluster"])
-        del cluster["pending_minutes"]
+        del cluster["pending_minutes"], cluster["parallel"]
         return {
             "verl.command": content["verl"]["command"],
-            "verl.overrides": content["verl"]["overrides"],
+            "verl.overrides": {
+                key: value
+                for key, value in content["verl"]["overrides"].items()
+                if not is_profiler(key)
+            },
             "verl.env": content["verl"]["env"],
             "cluster": cluster,
             "band": content["band"],
@@ -321,6 +338,7 @@ class Settings:
             "search.epochs": search["epochs"],
             "search.seed": search["seed"],
             "search.storage": search["storage"],
+            "search.study": search["study"],
             "search.space": search["space"],
             "watch": content["watch"],
         }

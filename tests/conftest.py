@@ -12,7 +12,7 @@ from .stand_in.project import Project
 @pytest.fixture
 def project(tmp_path, monkeypatch, quick_compose):
     """A user's directory whose kltune.yaml starts the stand-in instead of verl."""
-    monkeypatch.setattr("kltune.trial.attempt.POLL_S", 0.02)
+    monkeypatch.setattr("kltune.trial.crew.POLL_S", 0.02)
     monkeypatch.chdir(tmp_path)
     return Project(tmp_path)
 

@@ -18,7 +18,7 @@ import numpy
 from scipy import stats
 
 from kltune.calibration import Baseline, prepare, read_calibration
-from kltune.domain.protocol import Role, Trial
+from kltune.domain.trials import Role, Trial
 from kltune.launchers import open_launcher
 from kltune.settings import load
 from kltune.trial import run_trial

@@ -18,7 +18,7 @@ from pathlib import Path
 from kltune.calibration import Training, prepare
 from kltune.domain.events import Event, FindingSeen, Note, StepSeen
 from kltune.domain.kl import KlSettings
-from kltune.domain.protocol import Role, Trial
+from kltune.domain.trials import Role, Trial
 from kltune.launchers import open_launcher
 from kltune.settings import load
 from kltune.trial import run_trial

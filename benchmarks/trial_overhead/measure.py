@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from paired import paired
 
 from kltune.calibration import Baseline, prepare
-from kltune.domain.protocol import Role, Trial
+from kltune.domain.trials import Role, Trial
 from kltune.launchers import open_launcher
 from kltune.settings import load
 from kltune.trial import run_trial

@@ -3,43 +3,43 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from kltune import __version__
+from kltune.calibration.crews import open_crew
 from kltune.calibration.drift import remember_data
-from kltune.calibration.identity import identify
+from kltune.calibration.identity import identify, shared_identity
 from kltune.calibration.preflight import Setup
 from kltune.calibration.recalibration import earlier
 from kltune.calibration.record import Calibration
 from kltune.calibration.specs import rules_of, trial_spec
 from kltune.domain.attempts import Limits
+from kltune.domain.confirmation import fresh_seeds
 from kltune.domain.events import Note, Observer
 from kltune.domain.profiles import ROBUST, SEARCH
 from kltune.domain.protocol import (
     Plan,
-    Role,
     RunTrial,
-    Trial,
     Verdict,
     launch_is_at_fault,
     next_action,
 )
 from kltune.domain.protocol import Search as SearchAction
-from kltune.errors import LaunchError
-from kltune.launchers import open_launcher
-from kltune.search import Proposal, Search, SearchSpace, Seen
-from kltune.trial import TrialSpec, run_trial
-from kltune.trial.records import as_json, read_trial, save
-from kltune.trial.run import last_words
+from kltune.domain.trials import Role, Trial
+from kltune.errors import LaunchError, SettingsError
+from kltune.launchers import Launcher, open_launcher
+from kltune.search import Points, Search, SearchSpace, Seen
+from kltune.settings import differences
+from kltune.trial import Crew, TrialSpec, watch_trial
+from kltune.trial.records import as_json, free_slot, read_trial, save
+from kltune.trial.run import Looks, last_words
 from kltune.verl.command import held_fixed
 from kltune.verl.overrides import bare
 from kltune.verl.secrets import redact, redact_values
 from kltune.workspace import Workspace
 
 STAGE = "baseline"
-
-#: Added to the seed of the search; a setting is confirmed on seeds that it was not chosen on.
-FRESH_SEED = 1000
 
 
 @dataclass(slots=True)
@@ -67,15 +67,17 @@ class Baseline:
 
     def plan(self) -> Plan:
         """Return what is to be done, budgets included."""
-        search = self.setup.settings.content.search
-        fresh = range(1, search.confirmations + 1)
+        content = self.setup.settings.content
+        search = content.search
+        # Trials side by side spend their times together.
+        limit = search.timeout_minutes
         return Plan(
             reference=self.setup.reference,
             band=self.setup.settings.band,
             trials=search.trials,
             seed=search.seed,
-            confirmation_seeds=tuple(search.seed + FRESH_SEED * n for n in fresh),
-            timeout_s=None if search.timeout_minutes is None else search.timeout_minutes * 60,
+            confirmation_seeds=fresh_seeds(search.seed, search.confirmations),
+            timeout_s=None if limit is None else limit * 60 * content.cluster.parallel,
             max_gpu_hours=search.max_gpu_hours,
         )
 
@@ -95,83 +97,106 @@ class Baseline:
         )
 
     def _run(self, owner: str) -> Calibration:
-        plan = self.plan()
         self.observe(Note(f"training data: {remember_data(self.setup, self.workspace)}"))
         self._set_aside_what_never_trained()
         search = self._open_search(owner)
-        self._settle(search)
+        cluster = self.setup.settings.content.cluster
+        launcher = open_launcher(cluster)
+        with open_crew(cluster, launcher, self.observe) as crew:
+            for trial in self._history():
+                # What has ended is told again: a kill may have come before journal and study
+                # were.
+                if trial.outcome is not None:
+                    crew.start(trial.name, self._begin(trial, launcher))
+            return self._carry_out(search, crew, launcher)
+
+    def _carry_out(self, search: Search, crew: Crew, launcher: Launcher) -> Calibration:
         exhausted = False
         while True:
-            history = self._history()
-            if exhausted:
-                plan = replace(plan, trials=0)
-            action = next_action(plan, history)
-            if isinstance(action, Verdict):
-                return self._conclude(action, history)
-            if isinstance(action, SearchAction):
-                proposal = search.ask(_seen(history))
-                if proposal is None:
-                    exhausted = True
-                    self.observe(Note("the search space holds nothing that was not tried"))
-                    continue
-                self._try(proposal, search)
-            else:
-                assert isinstance(action, RunTrial)
-                self._carry_out(action.trial, search)
+            own = self._history()
+            roles = {trial.name: trial.role for trial in own}
+            for name, outcome in crew.ended():
+                if roles[name] is Role.SEARCH:
+                    search.tell(_number(name), outcome)
+            others = search.others()
+            history = [*(t for t in others if _counts(t)), *own]
+            under_way = sum(t.outcome is None for t in others)
+            plan = self.plan()
+            plan = replace(plan, trials=0 if exhausted else max(0, plan.trials - under_way))
+            match next_action(plan, history, crew.running):
+                case Verdict() as verdict:
+                    crew.end()
+                    return self._conclude(verdict, history, own)
+                case RunTrial(trial) if trial in own or not crew.is_full:
+                    crew.start(trial.name, self._begin(trial, launcher))
+                case SearchAction() if not crew.is_full:
+                    proposed = self._proposed(search, own, others)
+                    exhausted = proposed is None
+                    if proposed is not None:
+                        crew.start(proposed.name, self._begin(proposed, launcher))
+                case _:
+                    crew.wait()
 
-    def _try(self, proposal: Proposal, search: Search) -> None:
+    def _begin(self, trial: Trial, launcher: Launcher) -> Looks:
+        """Begin a trial, or take it up."""
+        directory = self.workspace.trial(STAGE, trial.name)
+        spec = replace(self.spec(trial), slot=free_slot(self.workspace.trials(STAGE)))
+        return watch_trial(spec, directory, self.workspace, launcher, self.observe)
+
+    def _proposed(
+        self, search: Search, own: Sequence[Trial], others: Sequence[Trial]
+    ) -> Trial | None:
+        """Return the next point of the search; one that was proposed and never begun first."""
+        begun = {trial.name for trial in own}
+        waiting = [p for p in search.unfinished() if search.name(p.number) not in begun]
+        running = [t.settings for t in (*own, *others) if t.outcome is None]
+        proposal = waiting[0] if waiting else search.ask(_seen((*own, *others)), running)
+        if proposal is None:
+            self.observe(Note("the search space holds nothing that was not tried"))
+            return None
         name, settings = search.name(proposal.number), proposal.settings
         self.observe(Note(f"{name}: {settings.describe()} ({proposal.source})"))
         self.workspace.decide_once(
             "proposal", trial=name, source=proposal.source, settings=as_json(settings)
         )
-        seed = self.setup.settings.content.search.seed
-        self._carry_out(Trial(name, Role.SEARCH, settings, seed), search)
-
-    def _carry_out(self, trial: Trial, search: Search) -> None:
-        """Run a trial, or take it up; the search learns what became of its points."""
-        launcher = open_launcher(self.setup.settings.content.cluster)
-        directory = self.workspace.trial(STAGE, trial.name)
-        outcome = run_trial(self.spec(trial), directory, self.workspace, launcher, self.observe)
-        if trial.role is Role.SEARCH:
-            search.tell(_number(trial.name), outcome)
+        return Trial(name, Role.SEARCH, settings, self.setup.settings.content.search.seed)
 
     def _open_search(self, owner: str) -> Search:
-        content = self.setup.settings.content
-        space = content.search.space
-        return Search(
+        settings = self.setup.settings
+        content = settings.content
+        space, shared = content.search.space, content.search.study
+        search = Search(
             storage=content.search.storage or self.workspace.study_url,
-            name=f"kltune-{STAGE}-{owner}",
+            name=f"kltune-{STAGE}-{shared or owner}",
             owner=owner,
-            space=SearchSpace(
-                kl_coef=space.kl_coef,
-                target_kl=space.target_kl,
-                horizon=space.horizon,
-                clip_ratio=space.clip_ratio,
-                estimators=tuple(space.kl_penalty) if space.kl_penalty else None,
+            points=Points(
+                SearchSpace(
+                    kl_coef=space.kl_coef,
+                    target_kl=space.target_kl,
+                    horizon=space.horizon,
+                    clip_ratio=space.clip_ratio,
+                    estimators=tuple(space.kl_penalty) if space.kl_penalty else None,
+                ),
+                base=self.setup.reference,
+                band=settings.band,
+                rows=self.setup.rows,
+                steps=self.setup.steps,
+                kl_off=content.search.kl_off,
+                known=[e.settings for e in earlier(self.workspace)[-1:] if e.settings is not None],
             ),
-            base=self.setup.reference,
-            band=self.setup.settings.band,
-            rows=self.setup.rows,
-            steps=self.setup.steps,
             seed=content.search.seed,
-            kl_off=content.search.kl_off,
-            known=[e.settings for e in earlier(self.workspace)[-1:] if e.settings is not None],
+            shared=shared is not None,
         )
-
-    def _settle(self, search: Search) -> None:
-        """Bring journal, study and directories to the same state after a kill between them.
-
-        What had ended is told to journal and study; a point that was proposed and never begun is
-        begun.
-        """
-        for trial in self._history():
-            if trial.outcome is not None:
-                self._carry_out(trial, search)
-        begun = {trial.name for trial in self._history()}
-        for proposal in search.unfinished():
-            if search.name(proposal.number) not in begun:
-                self._try(proposal, search)
+        if shared is not None:
+            mine = shared_identity(settings)
+            if changed := differences(search.made_with(mine), mine):
+                raise SettingsError(
+                    [
+                        f"search.study {shared}: was made with other settings; name another",
+                        *changed,
+                    ]
+                )
+        return search
 
     def _set_aside_what_never_trained(self) -> None:
         """Take away what ended before its first step, so that its place is free again.
@@ -186,11 +211,13 @@ class Baseline:
     def _history(self) -> list[Trial]:
         return [read_trial(directory) for directory in self.workspace.trials(STAGE)]
 
-    def _conclude(self, verdict: Verdict, history: list[Trial]) -> Calibration:
+    def _conclude(
+        self, verdict: Verdict, history: Sequence[Trial], own: Sequence[Trial]
+    ) -> Calibration:
         if launch_is_at_fault(history):
-            self._fail(history[-1])
+            self._fail([t for t in own if t.outcome is not None and t.outcome.never_trained][-1])
         setup, content = self.setup, self.setup.settings.content
-        outcomes = [t.outcome for t in history if t.outcome is not None]
+        outcomes = [t.outcome for t in own if t.outcome is not None]
         calibration = Calibration(
             stage=STAGE,
             calibrated=verdict.calibrated,
@@ -248,7 +275,12 @@ def _number(name: str) -> int:
     return int(name.rpartition("-")[2])
 
 
-def _seen(history: list[Trial]) -> list[Seen]:
+def _counts(trial: Trial) -> bool:
+    """Whether the trial of another workspace says something about its settings."""
+    return trial.outcome is not None and not trial.outcome.never_trained
+
+
+def _seen(history: Sequence[Trial]) -> list[Seen]:
     return [
         Seen(t.settings, t.outcome)
         for t in history

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from typing import Any
 
 from kltune import __version__
 from kltune.errors import SettingsError
@@ -34,3 +35,12 @@ def identify(workspace: Workspace, settings: Settings) -> str:
             ]
         )
     return str(found["id"])
+
+
+def shared_identity(settings: Settings) -> dict[str, Any]:
+    """Return what those who share a study must have in common: all but where trials run."""
+    identity: dict[str, Any] = redact_values(settings.identity())
+    elsewhere = {"verl.env", "search.storage"}
+    shared = {key: value for key, value in identity.items() if key not in elsewhere}
+    shared["cluster"] = {key: identity["cluster"][key] for key in ("nodes", "gpus_per_node")}
+    return shared

@@ -9,7 +9,7 @@ from kltune.calibration.baseline import STAGE, Baseline
 from kltune.calibration.preflight import Setup
 from kltune.domain.attempts import Change as AttemptChange
 from kltune.domain.events import Event
-from kltune.domain.protocol import Role, Trial
+from kltune.domain.trials import Role, Trial
 from kltune.launchers import open_launcher
 from kltune.verl.command import reasons
 from kltune.verl.difference import Change, difference

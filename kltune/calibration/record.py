@@ -8,7 +8,7 @@ from typing import Any
 
 from kltune.domain.kl import KlSettings
 from kltune.domain.outcome import Band
-from kltune.domain.protocol import Trial
+from kltune.domain.trials import Trial
 from kltune.errors import NotCalibratedError
 from kltune.trial.records import read
 from kltune.workspace import Workspace

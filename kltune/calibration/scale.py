@@ -9,28 +9,31 @@ from statistics import fmean
 from typing import Any
 
 from kltune.calibration.batches import batch_of, batch_overrides
+from kltune.calibration.crews import open_crew
 from kltune.calibration.export import write_config
 from kltune.calibration.identity import identify
 from kltune.calibration.preflight import Setup, prepare
 from kltune.calibration.record import Calibration, read_calibration
 from kltune.calibration.specs import rules_of, trial_spec
 from kltune.domain.attempts import Limits
+from kltune.domain.confirmation import fresh_seeds
 from kltune.domain.consistency import with_gate
 from kltune.domain.curve import CurvePoint
 from kltune.domain.events import Note, Observer
 from kltune.domain.kl import KlSettings
 from kltune.domain.nodes import NodePlan, NodeVerdict, next_node_action
-from kltune.domain.outcome import Ending
+from kltune.domain.outcome import Ending, Outcome
 from kltune.domain.profiles import SEARCH
-from kltune.domain.protocol import Trial
+from kltune.domain.protocol import RunTrial
 from kltune.domain.scaling import Batch, Rule, ScaledSettings, fit, proposals
 from kltune.domain.steps import Step, values
 from kltune.domain.transfer import elasticity, predicted_kl
+from kltune.domain.trials import Trial
 from kltune.errors import LaunchError, NotCalibratedError, SettingsError
 from kltune.launchers import open_launcher
 from kltune.settings import Settings
-from kltune.trial import TrialSpec, run_trial
-from kltune.trial.records import TrialRecord, as_json, read, read_trial, save
+from kltune.trial import TrialSpec, watch_trial
+from kltune.trial.records import TrialRecord, as_json, free_slot, read, read_trial, save
 from kltune.trial.run import last_words, read_steps
 from kltune.verl.keys import Key
 from kltune.verl.overrides import bare, lay_over
@@ -103,7 +106,7 @@ class Scaling:
     settings: Settings
     workspace: Workspace
     observe: Observer
-    _one_node: list[Step] = field(default_factory=list)
+    _one_node: Mapping[int, Sequence[Step]] = field(default_factory=dict)
 
     def run(self) -> list[NodeResult]:
         """Walk up the numbers of nodes, and stop at the first that fails.
@@ -119,8 +122,7 @@ class Scaling:
             if calibration.settings is None or calibration.winner is None:
                 raise NotCalibratedError(f"nothing to scale: {calibration.reason}")
             identify(self.workspace, self.settings)
-            home = self.workspace.trial(calibration.stage, calibration.winner)
-            self._one_node = read_steps(home)
+            self._one_node = self._steps_by_seed(calibration)
             results: list[NodeResult] = []
             for nodes in self.settings.content.scale.nodes:
                 results.append(self._scale(nodes, calibration))
@@ -129,8 +131,8 @@ class Scaling:
             return results
 
     def _scale(self, nodes: int, calibration: Calibration) -> NodeResult:
-        setup, before, after, changes = self._setup(nodes, calibration)
         stage, scale = f"scale-{nodes}", self.settings.content.scale
+        setup, before, after, changes = self._setup(nodes, scale.steps or calibration.steps)
         assert calibration.settings is not None
         proposed = proposals(
             calibration.settings,
@@ -146,38 +148,67 @@ class Scaling:
             scale.trials,
             setup.settings.content.search.seed,
             setup.settings.content.search.space.kl_coef,
+            fresh_seeds(
+                setup.settings.content.search.seed, setup.settings.content.search.confirmations
+            ),
         )
         for text in (*changes, *(note for p in proposed for note in p.notes)):
             self.observe(Note(f"{nodes} nodes: {text}"))
-        launcher = open_launcher(setup.settings.content.cluster)
+        cluster = setup.settings.content.cluster
+        launcher = open_launcher(cluster)
         self._check_length(stage, setup.steps)
-        while True:
-            history = [read_trial(d) for d in self.workspace.trials(stage)]
-            action = next_node_action(plan, history)
-            if isinstance(action, NodeVerdict):
-                return self._conclude(
-                    nodes, action, history, proposed, setup, changes, calibration
-                )
-            directory = self.workspace.trial(stage, action.trial.name)
-            run_trial(
-                self._spec(action.trial, setup, after),
-                directory,
-                self.workspace,
-                launcher,
-                self.observe,
-            )
-            self._stop_if_nothing_ran(directory)
+        with open_crew(cluster, launcher, self.observe) as crew:
+            while True:
+                for name, outcome in crew.ended():
+                    self._stop_if_nothing_ran(self.workspace.trial(stage, name), outcome)
+                history = [read_trial(d) for d in self.workspace.trials(stage)]
+                match next_node_action(plan, history, crew.running):
+                    case NodeVerdict() as verdict:
+                        crew.end()
+                        return self._conclude(
+                            nodes, verdict, history, proposed, setup, changes, calibration
+                        )
+                    case RunTrial(trial) if trial in history or not crew.is_full:
+                        directory = self.workspace.trial(stage, trial.name)
+                        spec = self._spec(trial, setup, after)
+                        spec = replace(spec, slot=free_slot(self.workspace.trials(stage)))
+                        looks = watch_trial(
+                            spec, directory, self.workspace, launcher, self.observe
+                        )
+                        crew.start(trial.name, looks)
+                    case _:
+                        crew.wait()
 
-    def _setup(
-        self, nodes: int, calibration: Calibration
-    ) -> tuple[Setup, Batch, Batch, tuple[str, ...]]:
+    def _steps_by_seed(self, calibration: Calibration) -> dict[int, list[Step]]:
+        """Return the steps that the baseline made with the settings it found, by seed.
+
+        In a shared study the winner may have been run in another workspace; then this one has
+        confirmed it all the same.
+        """
+        assert calibration.settings is not None
+        wanted = calibration.settings.key()
+        same = [t for t in calibration.trials if t.settings.key() == wanted]
+        found = {t.seed: read_steps(self.workspace.trial(calibration.stage, t.name)) for t in same}
+        return {seed: steps for seed, steps in found.items() if steps}
+
+    @property
+    def _measured_on_one_node(self) -> Sequence[Step]:
+        return next(iter(self._one_node.values()), ())
+
+    def setup(self, nodes: int, steps: int) -> Setup:
+        """Return the checked configuration of trials on so many nodes.
+
+        Raises:
+            LaunchError, SettingsError: see ``prepare``.
+        """
+        return self._setup(nodes, steps)[0]
+
+    def _setup(self, nodes: int, steps: int) -> tuple[Setup, Batch, Batch, tuple[str, ...]]:
         """Return the checked configuration of so many nodes, and what became of the batch."""
-        content = self.settings.content
-        steps = content.scale.steps or calibration.steps
         one = self._resized(1, {}, steps)
         setup = prepare(one)
         before = batch_of(setup.config, setup.release)
-        after, changes = fit(before, nodes * content.cluster.gpus_per_node)
+        after, changes = fit(before, nodes * self.settings.content.cluster.gpus_per_node)
         overrides = batch_overrides(before, after, setup.release)
         return prepare(self._resized(nodes, overrides, steps)), before, after, changes
 
@@ -195,7 +226,8 @@ class Scaling:
         return replace(self.settings, content=changed)
 
     def _spec(self, trial: Trial, setup: Setup, batch: Batch) -> TrialSpec:
-        first = next((step for step in self._one_node if step.step == 1), None)
+        one_node = self._one_node.get(trial.seed, ())
+        first = next((step for step in one_node if step.step == 1), None)
         updates = -(-batch.prompts // batch.actor.prompts)
         profile = with_gate(rules_of(setup, SEARCH.name), first, updates, batch.rows)
         limits = Limits(restarts=0)
@@ -210,9 +242,8 @@ class Scaling:
                     "for the same, or move the directory of the stage away"
                 )
 
-    def _stop_if_nothing_ran(self, directory: TrialDir) -> None:
-        outcome = read_trial(directory).outcome
-        if outcome is None or outcome.ending is not Ending.FAILED or outcome.summary.steps:
+    def _stop_if_nothing_ran(self, directory: TrialDir, outcome: Outcome) -> None:
+        if outcome.ending is not Ending.FAILED or outcome.summary.steps:
             return
         words = "\n".join(f"    {line}" for line in last_words(directory))
         # Whatever kept it from starting may be mended when the command is given again.
@@ -252,7 +283,7 @@ class Scaling:
             overrides=overrides,
             transfers=tuple(self._transfer(t, setup.rows, calibration) for t in history),
             throughput=_throughput(steps),
-            throughput_one_node=_throughput(self._one_node),
+            throughput_one_node=_throughput(self._measured_on_one_node),
             trials=tuple(history),
         )
         save(self.workspace.stage(stage) / "result.json", result)
@@ -264,7 +295,8 @@ class Scaling:
 
     def _transfer(self, trial: Trial, rows: int, calibration: Calibration) -> Transfer:
         steepness = elasticity([p for t in calibration.trials if (p := _point(t)) is not None])
-        predicted = predicted_kl(self._one_node, trial.settings, rows, steepness)
+        one_node = self._one_node.get(trial.seed) or self._measured_on_one_node
+        predicted = predicted_kl(one_node, trial.settings, rows, steepness)
         measured = trial.outcome.summary.kl if trial.outcome else None
         return Transfer(trial.name, predicted, measured)
 

@@ -8,7 +8,7 @@ from typing import Any
 from kltune.calibration.preflight import Setup
 from kltune.domain.attempts import Limits
 from kltune.domain.profiles import PROFILES, Profile, profile
-from kltune.domain.protocol import Trial
+from kltune.domain.trials import Trial
 from kltune.settings import Cluster
 from kltune.trial import TrialSpec
 from kltune.verl.command import logged_to
@@ -59,6 +59,8 @@ def trial_spec(
         limits=limits,
         cooldown=cooldown,
         keep_answers=keep_answers,
+        # Where the trials do not see the workspace, neither would anybody see the notes.
+        note_rewards=bool(content.rewards) and content.cluster.shared,
         pending_s=content.cluster.pending_minutes * 60,
         joins_cluster=joins_cluster(content.cluster),
         shared=content.cluster.shared,

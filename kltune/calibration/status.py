@@ -8,7 +8,7 @@ from typing import Any
 
 from kltune.calibration.record import Calibration
 from kltune.domain.outcome import Band
-from kltune.domain.protocol import Trial
+from kltune.domain.trials import Trial
 from kltune.errors import NotCalibratedError
 from kltune.trial.records import read, read_trial
 from kltune.workspace import Workspace, read_json
@@ -82,7 +82,7 @@ def _sentence(entry: Mapping[str, Any]) -> str | None:
         case "trial-ended" if entry["outcome"]["ending"] != "completed":
             return f"{name}: {entry['outcome']['ending']}, {entry['outcome']['reason']}"
         case "trial-set-aside":
-            return f"{name}: ended before its first step and was set aside"
+            return f"{name}: was set aside, to be run again"
         case "validation":
             return f"validation: {entry['finding']}: {entry['reason']}"
         case "recalibration":
@@ -91,6 +91,8 @@ def _sentence(entry: Mapping[str, Any]) -> str | None:
             return f"{entry['stage']}: an earlier one was set aside"
         case "scale-verdict":
             return f"{name}: {entry['reason']}"
+        case "profile":
+            return f"{name} on {entry['nodes']} nodes: {entry['advice']}"
         case "verdict":
             return f"verdict: {entry['reason']}"
         case _:

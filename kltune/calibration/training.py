@@ -12,7 +12,7 @@ from kltune.domain.attempts import Limits
 from kltune.domain.events import Observer
 from kltune.domain.outcome import Outcome
 from kltune.domain.profiles import ROBUST, Profile
-from kltune.domain.protocol import Role, Trial
+from kltune.domain.trials import Role, Trial
 from kltune.errors import NotCalibratedError, SettingsError
 from kltune.launchers import open_launcher
 from kltune.trial import TrialSpec, run_trial

@@ -16,6 +16,7 @@ from kltune.cli.options import (
     FormatOption,
     FreshOption,
     GpuHoursOption,
+    ParallelOption,
     PresetOption,
     QuietOption,
     SetOption,
@@ -47,6 +48,7 @@ def run(
     epochs: EpochsOption = None,
     timeout: TimeoutOption = None,
     max_gpu_hours: GpuHoursOption = None,
+    parallel: ParallelOption = None,
     fresh: FreshOption = False,
     since: Annotated[
         Since | None,
@@ -61,7 +63,7 @@ def run(
     this machine's CPU. Interrupted or killed, the same command goes on where it stopped.
     """
     out = Output(form, quiet)
-    options = _budget(trials, steps, epochs, timeout, max_gpu_hours)
+    options = _budget(trials, steps, epochs, timeout, max_gpu_hours, parallel)
     calibration = _calibrate(out, workspace, config, preset, overrides, options, fresh, since)
     if calibration.settings is not None:
         from kltune.calibration.drift import remembered
@@ -88,13 +90,14 @@ def baseline(
     epochs: EpochsOption = None,
     timeout: TimeoutOption = None,
     max_gpu_hours: GpuHoursOption = None,
+    parallel: ParallelOption = None,
     fresh: FreshOption = False,
     form: FormatOption = Format.HUMAN,
     quiet: QuietOption = False,
 ) -> None:
     """Step 1: a reference trial, a search, and a confirmation on fresh seeds."""
     out = Output(form, quiet)
-    options = _budget(trials, steps, epochs, timeout, max_gpu_hours)
+    options = _budget(trials, steps, epochs, timeout, max_gpu_hours, parallel)
     calibration = _calibrate(out, workspace, config, preset, overrides, options, fresh)
     if calibration.settings is not None:
         where = shlex.quote(str(workspace))
@@ -110,6 +113,7 @@ def _budget(
     epochs: float | None,
     timeout: float | None,
     max_gpu_hours: float | None,
+    parallel: int | None,
 ) -> dict[str, Any]:
     return {
         "search.trials": trials,
@@ -117,6 +121,7 @@ def _budget(
         "search.epochs": epochs,
         "search.timeout_minutes": timeout,
         "search.max_gpu_hours": max_gpu_hours,
+        "cluster.parallel": parallel,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import deque
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from math import isfinite
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -20,8 +21,8 @@ from kltune.domain.events import (
 )
 from kltune.domain.findings import Severity
 from kltune.domain.outcome import Band
-from kltune.domain.protocol import Trial
 from kltune.domain.steps import Step
+from kltune.domain.trials import Trial
 from kltune.verl.secrets import redact
 
 if TYPE_CHECKING:
@@ -31,6 +32,17 @@ _BARS = "▁▂▃▄▅▆▇█"
 _LINES_A_TRIAL = 6
 _WIDTH = 60
 _SAID = 4
+
+
+@dataclass(slots=True)
+class _Running:
+    """A trial that runs now: the last steps seen of it, and when it was begun."""
+
+    trial: Trial
+    planned: int
+    steps: list[Step] = field(default_factory=list)
+    attempt: str = ""
+    began: float = field(default_factory=time.monotonic)
 
 
 class Live:
@@ -48,16 +60,12 @@ class Live:
         self._console = out.stderr
         self._stage = stage
         self._band = band
-        self._planned = 0
         self._runs = runs
         self._began = time.monotonic()
-        self._trial: Trial | None = None
-        self._attempt = ""
-        self._steps: list[Step] = []
+        self._running: dict[str, _Running] = {}
         self._rows: list[tuple[str, ...]] = []
         self._taken: list[float] = []
         self._said: deque[str] = deque(maxlen=_SAID)
-        self._trial_began = time.monotonic()
         self._view: Any = None
 
     def __enter__(self) -> Live:
@@ -85,31 +93,37 @@ class Live:
             return
         match event:
             case TrialStarted(trial, steps):
-                self._trial, self._steps, self._planned = trial, [], steps
-                self._trial_began = time.monotonic()
+                self._running[trial.name] = _Running(trial, steps)
                 self._line(f"{trial.name}: {trial.settings.describe()}, seed {trial.seed}")
-            case AttemptStarted(_, number, reason, console):
-                self._attempt = f"attempt {number}" if number > 1 else ""
+            case AttemptStarted(trial, number, reason, console):
+                running = self._running[trial.name]
+                running.attempt = f"attempt {number}" if number > 1 else ""
                 if number > 1:
-                    self._say(f"  attempt {number}: {reason}")
-                self._line(f"  log: {console}")
-            case StepSeen(_, step):
-                self._steps = [*self._steps[-_WIDTH:], step]
-                if self._is_worth_a_line(step):
-                    self._line(f"  {_numbers(step, self._planned)}")
-            case FindingSeen(_, finding):
+                    self._say(f"{self._of(trial)}attempt {number}: {reason}")
+                self._line(f"{self._of(trial)}log: {console}")
+            case StepSeen(trial, step):
+                running = self._running[trial.name]
+                running.steps = [*running.steps[-_WIDTH:], step]
+                if step.step % max(1, running.planned // _LINES_A_TRIAL) == 0:
+                    self._line(f"{self._of(trial)}{_numbers(step, running.planned)}")
+            case FindingSeen(trial, finding):
                 if finding.severity is not Severity.INFO:
-                    self._say(f"  {finding.severity.value}: {finding.message}")
+                    self._say(f"{self._of(trial)}{finding.severity.value}: {finding.message}")
             case TrialEnded(trial, outcome):
                 self._taken.append(outcome.seconds)
                 self._rows.append(row_of(trial, outcome, self._band))
                 ending = outcome.ending.value
                 why = f": {outcome.reason}" if outcome.reason else ""
-                self._line(f"  {ending} after {_clock(outcome.seconds)}{why}")
-                self._line(f"  {summary_line(outcome.summary)}")
-                self._trial = None
+                of = self._of(trial)
+                self._line(f"{of}{ending} after {_clock(outcome.seconds)}{why}")
+                self._line(f"{of}{summary_line(outcome.summary)}")
+                del self._running[trial.name]
             case Note(text):
                 self._say(f"  {text}")
+
+    def _of(self, trial: Trial) -> str:
+        """Return how a line about a trial begins: with its name where several run."""
+        return f"  {trial.name}: " if len(self._running) > 1 else "  "
 
     def _line(self, text: str) -> None:
         if self._view is None:
@@ -120,12 +134,8 @@ class Live:
         self._said.append(redact(text.strip()))
         self._line(text)
 
-    def _is_worth_a_line(self, step: Step) -> bool:
-        return step.step % max(1, self._planned // _LINES_A_TRIAL) == 0
-
     def _render(self) -> Any:
         from rich.console import Group
-        from rich.progress_bar import ProgressBar
         from rich.table import Table
         from rich.text import Text
 
@@ -140,37 +150,42 @@ class Live:
             for row in self._rows:
                 table.add_row(*row)
             parts.append(table)
-        if self._trial is not None:
-            done = self._steps[-1].step if self._steps else 0
-            current = Text(f"{self._trial.name}  ", "bold")
-            current.append(f"{self._trial.settings.describe()}  {self._attempt}", "default")
-            parts.append(current)
-            bar = Table.grid(padding=(0, 1))
-            bar.add_row(
-                ProgressBar(total=self._planned, completed=done, width=_WIDTH),
-                f"{done}/{self._planned}",
-            )
-            parts.append(bar)
-            if self._steps:
-                parts.append(Text(_numbers(self._steps[-1], self._planned)))
-                parts.append(Text(self._spark()))
-            else:
-                waited = _clock(time.monotonic() - self._trial_began)
-                parts.append(Text(f"verl is starting ({waited})"))
+        for running in list(self._running.values()):  # the view has a thread of its own
+            parts.extend(self._render_one(running))
         parts.extend(Text(text, "dim", no_wrap=True, overflow="ellipsis") for text in self._said)
         return Group(*parts)
 
-    def _spark(self) -> str:
-        kls = [s.reference_kl for s in self._steps if s.reference_kl is not None]
-        return f"KL {sparkline(kls, top=2 * self._band.high)}  band {self._band}"
+    def _render_one(self, running: _Running) -> Iterator[Any]:
+        from rich.progress_bar import ProgressBar
+        from rich.table import Table
+        from rich.text import Text
+
+        trial, steps = running.trial, running.steps
+        done = steps[-1].step if steps else 0
+        head = Text(f"{trial.name}  ", "bold")
+        head.append(f"{trial.settings.describe()}  {running.attempt}", "default")
+        yield head
+        bar = Table.grid(padding=(0, 1))
+        bar.add_row(
+            ProgressBar(total=running.planned, completed=done, width=_WIDTH),
+            f"{done}/{running.planned}",
+        )
+        yield bar
+        if steps:
+            yield Text(_numbers(steps[-1], running.planned))
+            kls = [s.reference_kl for s in steps if s.reference_kl is not None]
+            yield Text(f"KL {sparkline(kls, top=2 * self._band.high)}  band {self._band}")
+        else:
+            yield Text(f"verl is starting ({_clock(time.monotonic() - running.began)})")
 
     def _left(self) -> str:
         if not self._taken:
             return ""
         mean = sum(self._taken) / len(self._taken)
-        current = time.monotonic() - self._trial_began if self._trial is not None else 0.0
-        left = max(0.0, (self._runs - len(self._rows)) * mean - current)
-        return f", about {_clock(left)} left"
+        now = time.monotonic()
+        spent = sum(now - running.began for running in list(self._running.values()))
+        left = max(0.0, (self._runs - len(self._rows)) * mean - spent)
+        return f", about {_clock(left / max(1, len(self._running)))} left"
 
 
 ROW_NAMES = (

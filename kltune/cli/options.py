@@ -43,6 +43,10 @@ GpuHoursOption = Annotated[
     float | None,
     typer.Option("--max-gpu-hours", help="No new search trial after so many GPU hours."),
 ]
+ParallelOption = Annotated[
+    int | None,
+    typer.Option("--parallel", help="Trials side by side, each with its own GPUs."),
+]
 
 DEFAULT_WORKSPACE = Path("kltune-runs")
 

@@ -15,13 +15,14 @@ if TYPE_CHECKING:
     from kltune.calibration import Calibration
     from kltune.calibration.health import Check
     from kltune.calibration.preview import Preview
+    from kltune.calibration.profiling import StepProfile
     from kltune.calibration.scale import NodeResult
     from kltune.calibration.status import Status
     from kltune.domain.communication import Advice, RankShare
     from kltune.domain.findings import Finding
     from kltune.domain.outcome import Band, Outcome
-    from kltune.domain.protocol import Trial
     from kltune.domain.steps import Step
+    from kltune.domain.trials import Trial
     from kltune.monitor import Watched
 
 
@@ -133,6 +134,16 @@ def show_communication(console: Console, shares: Sequence[RankShare], advice: Ad
     console.print(advice.text, style="bold", soft_wrap=True)
     for key, value in advice.overrides.items():
         console.print(f"  {key}={value}", soft_wrap=True)
+
+
+def show_step_profile(console: Console, profile: StepProfile) -> None:
+    """Print where a profile was made, and the communication in it."""
+    console.print(
+        f"step {profile.step} on {profile.nodes} nodes with the settings of {profile.trial}, "
+        f"{profile.tool} profiler: {profile.traces}",
+        soft_wrap=True,
+    )
+    show_communication(console, profile.shares, profile.advice)
 
 
 def finding_line(finding: Finding) -> str:

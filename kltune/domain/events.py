@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from kltune.domain.findings import Finding
 from kltune.domain.outcome import Outcome
-from kltune.domain.protocol import Trial
 from kltune.domain.steps import Step
+from kltune.domain.trials import Trial
 
 
 @dataclass(frozen=True, slots=True)

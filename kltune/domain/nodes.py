@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import isfinite, log
 
+from kltune.domain.confirmation import Confirmation, objective
 from kltune.domain.consistency import PREFIX
 from kltune.domain.curve import CurvePoint, coefficient_for
 from kltune.domain.outcome import Band, Ending
-from kltune.domain.protocol import Role, RunTrial, Trial
+from kltune.domain.protocol import RunTrial, Wait
 from kltune.domain.scaling import ScaledSettings
+from kltune.domain.trials import Role, Trial
 
 #: Where inside the band trials aim once the rules were tried, as shares of the way from low to
 #: high in log scale: the middle first.
 _AIMS = (0.5, 0.2, 0.8)
+
+#: Difference of two coefficients' logarithms below which a second trial would show nothing new.
+_SAME = 0.2
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,9 +29,10 @@ class NodePlan:
     Attributes:
         proposals: what the rules propose, in the order in which they are tried.
         band: wanted average reference KL, nats per token.
-        trials: number of trials in all.
+        trials: number of trials before the confirmation.
         seed: seed of all of them; that of one node, so that only the nodes differ.
         coefficients: range in which the search may move the coefficient.
+        confirmation_seeds: fresh seeds on which the best trial must hold the band as well.
     """
 
     proposals: tuple[ScaledSettings, ...]
@@ -34,6 +40,7 @@ class NodePlan:
     trials: int
     seed: int
     coefficients: tuple[float, float]
+    confirmation_seeds: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +48,8 @@ class NodeVerdict:
     """The end of a stage on one number of nodes.
 
     Attributes:
-        calibrated: whether a trial ran to its end healthy with its reference KL in the band.
-        winner: the best such trial.
+        calibrated: whether the winner's average reference KL was inside the band on fresh seeds.
+        winner: the best trial that ran to its end healthy with its reference KL in the band.
         gate: rule of the consistency gate that failed; None where it passed.
         reason: one sentence with the numbers.
     """
@@ -53,33 +60,59 @@ class NodeVerdict:
     reason: str
 
 
-def next_node_action(plan: NodePlan, history: Sequence[Trial]) -> RunTrial | NodeVerdict:
+def next_node_action(
+    plan: NodePlan, history: Sequence[Trial], running: Collection[str] = ()
+) -> RunTrial | Wait | NodeVerdict:
     """Return what the stage does next.
 
     Args:
         plan: what it is to do.
         history: its trials on this number of nodes, in the order in which they were started.
+        running: names of those that run now, where several run side by side.
     """
     for trial in history:
-        if trial.outcome is None:
+        if (verdict := _failed(trial)) is not None:
+            return verdict
+    unfinished = [trial for trial in history if trial.outcome is None]
+    for trial in unfinished:
+        if trial.name not in running:
             return RunTrial(trial)
-        gate = next((rule for rule in trial.outcome.critical if rule.startswith(PREFIX)), None)
-        if gate is not None:
-            return NodeVerdict(False, None, gate, f"{trial.name}: {trial.outcome.reason}")
-        if trial.outcome.ending is Ending.FAILED and trial.outcome.summary.steps == 0:
-            return NodeVerdict(
-                False, None, None, f"{trial.name} ended before its first step: "
-                f"{trial.outcome.reason}"
-            )  # fmt: skip
-    if len(history) < plan.trials:
-        tried = {trial.name for trial in history}
+    searched = [trial for trial in history if trial.role is Role.SEARCH]
+    if len(searched) < plan.trials:
+        tried = {trial.name for trial in searched}
         for proposal in plan.proposals:
             if proposal.rule.value not in tried:
                 name = proposal.rule.value
                 return RunTrial(Trial(name, Role.SEARCH, proposal.settings, plan.seed))
-        if (found := _near_the_best(plan, history)) is not None:
+        if (found := _near_the_best(plan, searched)) is not None:
             return RunTrial(found)
-    return _verdict(plan, history)
+    if any(trial.role is Role.SEARCH for trial in unfinished):
+        return Wait()
+    confirmation = Confirmation(plan.band, plan.confirmation_seeds)
+    winner = confirmation.winner(history)
+    if winner is None:
+        return _none_holds(plan, history)
+    points = {Role.CONFIRM_WINNER: winner.settings}
+    if (missing := confirmation.missing(points, history)) is not None:
+        return RunTrial(missing)
+    if unfinished:
+        return Wait()
+    holds, reason = confirmation.verdict(winner, history)
+    return NodeVerdict(holds, winner, None, f"{winner.name}: {reason}")
+
+
+def _failed(trial: Trial) -> NodeVerdict | None:
+    """Return the verdict where a trial shows that nothing can be judged on these nodes."""
+    outcome = trial.outcome
+    if outcome is None:
+        return None
+    gate = next((rule for rule in outcome.critical if rule.startswith(PREFIX)), None)
+    if gate is not None:
+        return NodeVerdict(False, None, gate, f"{trial.name}: {outcome.reason}")
+    if outcome.ending is Ending.FAILED and outcome.summary.steps == 0:
+        reason = f"{trial.name} ended before its first step: {outcome.reason}"
+        return NodeVerdict(False, None, None, reason)
+    return None
 
 
 def _near_the_best(plan: NodePlan, history: Sequence[Trial]) -> Trial | None:
@@ -92,6 +125,7 @@ def _near_the_best(plan: NodePlan, history: Sequence[Trial]) -> Trial | None:
     if base is None:
         return None
     known = {trial.settings.key() for trial in history}
+    running = [t.settings.kl_coef for t in history if t.outcome is None]
     for share in _AIMS:
         aim = low * (high / low) ** share
         if any(aim / 1.25 < point.kl < aim * 1.25 for point in curve):
@@ -100,7 +134,8 @@ def _near_the_best(plan: NodePlan, history: Sequence[Trial]) -> Trial | None:
         if coefficient is None:
             continue
         settings = replace(base.settings, kl_coef=coefficient)
-        if settings.key() not in known:
+        under_way = any(abs(log(c / coefficient)) < _SAME for c in running)
+        if settings.key() not in known and not under_way:
             number = len(history) - len(plan.proposals) + 1
             return Trial(f"near-{number}", Role.SEARCH, settings, plan.seed)
     return None
@@ -120,16 +155,9 @@ def _point(trial: Trial, band: Band) -> CurvePoint | None:
     return CurvePoint(coefficient, max(kl, 1e-6))
 
 
-def _feasible(plan: NodePlan, history: Sequence[Trial]) -> list[Trial]:
-    return [t for t in history if t.outcome is not None and t.outcome.feasible(plan.band)]
-
-
 def _best(plan: NodePlan, history: Sequence[Trial]) -> Trial | None:
-    def objective(trial: Trial) -> float:
-        value = trial.outcome.summary.objective if trial.outcome else None
-        return float("-inf") if value is None or value != value else value
-
-    return max(_feasible(plan, history), key=objective, default=None)
+    feasible = [t for t in history if t.outcome is not None and t.outcome.feasible(plan.band)]
+    return max(feasible, key=objective, default=None)
 
 
 def _nearest(plan: NodePlan, history: Sequence[Trial]) -> Trial | None:
@@ -142,19 +170,14 @@ def _nearest(plan: NodePlan, history: Sequence[Trial]) -> Trial | None:
     return min(with_kl, key=lambda pair: pair[0], default=(0.0, None))[1]
 
 
-def _verdict(plan: NodePlan, history: Sequence[Trial]) -> NodeVerdict:
-    winner = _best(plan, history)
-    shown = winner or _nearest(plan, history)
-    if shown is None or shown.outcome is None or shown.outcome.summary.kl is None:
+def _none_holds(plan: NodePlan, history: Sequence[Trial]) -> NodeVerdict:
+    shown = _nearest(plan, history)
+    if shown is None or shown.outcome is None:
         return NodeVerdict(False, None, None, "no trial logged a reference KL")
-    kl = shown.outcome.summary.kl
-    if winner is not None:
-        reason = f"{winner.name}: average reference KL {kl:.4f} nats/token, inside {plan.band}"
-        return NodeVerdict(True, winner, None, reason)
     return NodeVerdict(
         False,
         None,
         None,
         f"no trial ran to its end healthy with an average reference KL inside {plan.band}; the "
-        f"nearest was {shown.name} with {kl:.4f} nats/token",
+        f"nearest was {shown.name} with {shown.outcome.summary.kl:.4f} nats/token",
     )

@@ -7,6 +7,7 @@ from typing import Any
 
 from kltune.errors import LaunchError
 from kltune.launchers.base import JobSpec, JobState, JobStatus, Launcher, LaunchPlan
+from kltune.launchers.devices import visible_devices
 from kltune.settings import Cluster
 
 #: By the scheme of their handles.
@@ -27,7 +28,10 @@ def open_launcher(cluster: Cluster) -> Launcher:
         return _load(LAUNCHERS["ray"], cluster.ray.address)
     if cluster.launcher == "slurm":
         return _load(LAUNCHERS["slurm"], cluster.slurm.options)
-    return _load(LAUNCHERS["local"] if cluster.nodes == 1 else _VIRTUAL_NODES)
+    if cluster.nodes > 1:
+        return _load(_VIRTUAL_NODES)
+    # One job at a time sees the machine as it is.
+    return _load(LAUNCHERS["local"], visible_devices() if cluster.parallel > 1 else ())
 
 
 def launcher_of(handle: str) -> Launcher:

@@ -21,6 +21,7 @@ class JobSpec:
         cwd: where the job runs; the user's relative paths are meant from there.
         console: file that receives standard output and error.
         nodes, gpus_per_node: what the job needs.
+        slot: which of the places for jobs side by side it has, from 0; no other job has it.
     """
 
     name: str
@@ -31,6 +32,7 @@ class JobSpec:
     console: Path
     nodes: int = 1
     gpus_per_node: int = 0
+    slot: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +94,15 @@ class Launcher(Protocol):
     4. Nothing but the job's own processes is ever ended.
     5. Each method may raise ``LaunchError`` when the backend does not answer; the job goes on.
     """
+
+    def room(self, nodes: int, gpus_per_node: int) -> int | None:
+        """Return how many jobs of this size can run side by side.
+
+        Returns:
+            None where the backend has them wait for one another itself, or where nothing limits
+            them.
+        """
+        ...
 
     def plan(self, spec: JobSpec, handle: str | None = None) -> LaunchPlan:
         """Return what ``submit`` would do.

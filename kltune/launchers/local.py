@@ -14,7 +14,8 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -40,13 +41,25 @@ _SUPERVISE = (
 
 
 class LocalLauncher:
-    """Runs jobs on this machine; see the module's docstring."""
+    """Runs jobs on this machine; see the module's docstring.
 
-    def __init__(self) -> None:
+    Args:
+        devices: GPUs that jobs share, as CUDA names them: each sees those of its slot. None of
+            them leaves every job to what the machine shows.
+    """
+
+    def __init__(self, devices: Sequence[str] = ()) -> None:
+        self.devices = tuple(devices)
         self._children: dict[str, subprocess.Popen[bytes]] = {}
+
+    def room(self, nodes: int, gpus_per_node: int) -> int | None:
+        """Return how many jobs have devices of their own."""
+        return len(self.devices) // (nodes * gpus_per_node) if self.devices else None
 
     def plan(self, spec: JobSpec, handle: str | None = None) -> LaunchPlan:
         """Return the script that ``submit`` runs."""
+        if self.devices:
+            spec = replace(spec, env={**spec.env, **self._devices_of(spec)})
         where = f"local://{socket.gethostname()}{spec.directory.resolve()}"
         return LaunchPlan(spec, handle or where, script(spec))
 
@@ -115,6 +128,17 @@ class LocalLauncher:
             self._reap(handle)
             left = _processes(directory, sessions)
         self._reap(handle)
+
+    def _devices_of(self, spec: JobSpec) -> dict[str, str]:
+        first = spec.slot * spec.gpus_per_node
+        own = self.devices[first : first + spec.gpus_per_node]
+        if len(own) < spec.gpus_per_node:
+            raise LaunchError(
+                f"{spec.name}: place {spec.slot + 1} for trials side by side needs GPUs "
+                f"{first} to {first + spec.gpus_per_node - 1}, and this machine shows "
+                f"{len(self.devices)}; lower cluster.parallel"
+            )
+        return {"CUDA_VISIBLE_DEVICES": ",".join(own)}
 
     def _reap(self, handle: str) -> None:
         child = self._children.get(handle)

@@ -15,7 +15,7 @@ import time
 import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from kltune.errors import LaunchError
 from kltune.launchers.base import JobSpec, JobState, JobStatus, LaunchPlan
@@ -64,6 +64,13 @@ class RayJobLauncher:
         self._patience = Patience(every_s=1.0)
         self._next_log: dict[str, float] = {}
         self._complete: set[str] = set()
+
+    def room(self, nodes: int, gpus_per_node: int) -> int | None:
+        """Return how many jobs the nodes that are up could hold, were the cluster empty."""
+        where = f"ray://{self.address}/"
+        with self._talking(where):
+            gpus = _gpus_by_node(where)
+        return sum(int(gpu // gpus_per_node) for gpu in gpus) // nodes
 
     def plan(self, spec: JobSpec, handle: str | None = None) -> LaunchPlan:
         """Return the submission as JSON."""
@@ -180,14 +187,9 @@ class RayJobLauncher:
 
     def _room(self, handle: str, asked: Mapping[str, str]) -> str:
         """Return what was asked for, and what the cluster has."""
-        from ray.util.state import list_nodes
-
-        nodes: list[Any] = []
+        gpus: list[float] = []
         with contextlib.suppress(Exception):  # words for people; the status stands without them
-            nodes = list_nodes(
-                address=_address(handle), filters=[("state", "=", "ALIVE")], timeout=10
-            )
-        gpus = [(node.resources_total or {}).get("GPU", 0) for node in nodes]
+            gpus = _gpus_by_node(handle)
         return (
             f"asked for {asked.get('nodes', '?')} nodes of {asked.get('gpus_per_node', '?')} "
             f"GPUs; the cluster has {len(gpus)} nodes with "
@@ -241,6 +243,13 @@ class RayJobLauncher:
                 f"{_address(handle)}: Ray's job server does not do what it was asked "
                 f"({words[-1]}); check cluster.ray.address and that the dashboard is up"
             ) from error
+
+
+def _gpus_by_node(handle: str) -> list[float]:
+    from ray.util.state import list_nodes
+
+    nodes = list_nodes(address=_address(handle), filters=[("state", "=", "ALIVE")], timeout=10)
+    return [(node.resources_total or {}).get("GPU", 0.0) for node in nodes]
 
 
 def _entrypoint(spec: JobSpec) -> str:

@@ -76,6 +76,11 @@ class SlurmLauncher:
         self.options = tuple(options)
         self._patience = Patience(every_s=5.0)
 
+    def room(self, nodes: int, gpus_per_node: int) -> int | None:
+        """Return None: jobs wait in the queue for one another."""
+        del nodes, gpus_per_node
+        return None
+
     def plan(self, spec: JobSpec, handle: str | None = None) -> LaunchPlan:
         """Return the sbatch script."""
         directory = spec.directory.resolve()

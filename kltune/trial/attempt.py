@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -26,10 +26,8 @@ from kltune.trial.spec import TrialSpec
 from kltune.verl.compose import value_at
 from kltune.verl.keys import Key
 from kltune.verl.printed_config import not_in_effect, printed_config
+from kltune.verl.reward_notes import RewardNotes
 from kltune.workspace import AttemptDir
-
-#: Seconds between two looks at a running attempt.
-POLL_S = 0.25
 
 #: Bytes at the start of a console log in which verl prints its configuration.
 _CONFIG_BYTES = 4 << 20
@@ -42,6 +40,7 @@ class AttemptRun:
     Attributes:
         steps: its step records by step; a repeated step replaces the earlier one.
         proposals: milder actions that warnings proposed.
+        rewards: what its reward sources gave.
         overrides, composed: what it was given, and the configuration that this should make.
     """
 
@@ -56,9 +55,16 @@ class AttemptRun:
     on_note: Callable[[str], None]
     steps: dict[int, Step] = field(default_factory=dict)
     proposals: set[Action] = field(default_factory=set)
+    rewards: RewardNotes = field(init=False)
 
-    def follow(self) -> AttemptResult:
-        """Read and judge until the process ends, a critical finding ends it, or Ctrl-C does."""
+    def __post_init__(self) -> None:
+        self.rewards = RewardNotes(self.directory.rewards, self.spec.rows)
+
+    def follow(self) -> Generator[None, None, AttemptResult]:
+        """Read and judge until the process ends, a critical finding ends it, or Ctrl-C does.
+
+        Yields after every look at the process, to whoever knows how long to wait for the next.
+        """
         console = ConsoleReader(str(self.directory.console))
         metrics = JsonlReader(str(self.directory.metrics))
         adaptive = self.record.change.settings.adaptive
@@ -90,7 +96,7 @@ class AttemptRun:
                 critical = critical or self._idle(judge, time.monotonic() - last_news)
                 if critical is not None or status.state.is_terminal:
                     break
-                time.sleep(POLL_S)
+                yield
         except KeyboardInterrupt:
             interrupted = True
         # A process that ended by itself may have left some of Ray behind.
@@ -118,6 +124,7 @@ class AttemptRun:
         from_console = list(drain(console, writer_ended=False))
         from_file = list(drain(metrics, writer_ended=False))
         fresh = from_file if from_file or self.directory.metrics.exists() else from_console
+        fresh = [self.rewards.complete(step) for step in fresh]
         for step in fresh:
             # A run of days must not keep a hundred numbers of each of its steps.
             self.steps[step.step] = replace(step, raw={})

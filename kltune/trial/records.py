@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
+from itertools import count
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -12,7 +14,7 @@ from pydantic import TypeAdapter, ValidationError
 from kltune.domain.attempts import Attempt, Change
 from kltune.domain.kl import KlSettings
 from kltune.domain.outcome import Outcome
-from kltune.domain.protocol import Role, Trial
+from kltune.domain.trials import Role, Trial
 from kltune.errors import LaunchError
 from kltune.workspace import TrialDir, read_json, write_json
 
@@ -21,7 +23,12 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class TrialRecord:
-    """``trial.json``: what a trial runs. ``started`` is in seconds since 1970."""
+    """``trial.json``: what a trial runs.
+
+    Attributes:
+        started: seconds since 1970.
+        slot: which of the places for trials side by side it has.
+    """
 
     name: str
     role: Role
@@ -29,6 +36,7 @@ class TrialRecord:
     seed: int
     steps: int
     started: float
+    slot: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,3 +105,14 @@ def read_trial(directory: TrialDir) -> Trial:
         raise LaunchError(f"{directory.trial}: is missing; start over with --fresh")
     outcome = read(directory.outcome, Outcome)
     return Trial(record.name, record.role, record.settings, record.seed, outcome)
+
+
+def free_slot(directories: Iterable[TrialDir]) -> int:
+    """Return the lowest place for a trial that no unfinished one of these has."""
+    taken = {
+        record.slot
+        for directory in directories
+        if (record := read(directory.trial, TrialRecord)) is not None
+        and not directory.outcome.exists()
+    }
+    return next(slot for slot in count() if slot not in taken)

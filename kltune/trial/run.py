@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Generator
+from dataclasses import replace
 from pathlib import Path
 
 from kltune.domain.attempts import (
@@ -32,17 +34,22 @@ from kltune.readers.jsonl import JsonlReader
 from kltune.trial.attempt import AttemptRun
 from kltune.trial.records import AttemptRecord, AttemptResult, TrialRecord, as_json, read, save
 from kltune.trial.spec import TrialSpec
+from kltune.verl.reward_notes import with_sources
 from kltune.workspace import AttemptDir, TrialDir, Workspace
 
+#: A trial that is under way. It yields after every look at its process, and returns what the
+#: trial came to; a ``KeyboardInterrupt`` thrown into it ends the process first.
+Looks = Generator[None, None, Outcome]
 
-def run_trial(
+
+def watch_trial(
     spec: TrialSpec,
     directory: TrialDir,
     workspace: Workspace,
     launcher: Launcher,
     observe: Observer,
-) -> Outcome:
-    """Run a trial to its end and return what it came to.
+) -> Looks:
+    """Run a trial to its end, one look at a time.
 
     May be called again after a kill at any moment: attempts that ended stay as they are, one that
     still runs is followed, one that was planned and never started is started.
@@ -71,14 +78,14 @@ class _TrialRun:
         self.observe = observe
         self.interrupted = False
 
-    def run(self) -> Outcome:
+    def run(self) -> Looks:
         trial = self.spec.trial
         self._begin()
         done = read(self.directory.outcome, Outcome)
         if done is None:
             self.observe(TrialStarted(trial, self.spec.steps))
         while True:
-            results = self._results()
+            results = yield from self._results()
             if done is not None:
                 self._decide("trial-ended", outcome=as_json(done))
                 return done
@@ -98,7 +105,13 @@ class _TrialRun:
         record = read(self.directory.trial, TrialRecord)
         if record is None:
             record = TrialRecord(
-                trial.name, trial.role, trial.settings, trial.seed, self.spec.steps, time.time()
+                trial.name,
+                trial.role,
+                trial.settings,
+                trial.seed,
+                self.spec.steps,
+                time.time(),
+                self.spec.slot,
             )
             save(self.directory.trial, record)
         elif record.settings.key() != trial.settings.key():
@@ -107,13 +120,16 @@ class _TrialRun:
                 f"{trial.settings.describe()}; was this workspace's study removed? Start over "
                 "with --fresh"
             )
+        # One that is taken up may be running where it was begun.
+        self.spec = replace(self.spec, slot=record.slot)
         self._decide("trial-started", role=trial.role.value, settings=as_json(trial.settings))
 
-    def _results(self) -> list[AttemptResult]:
+    def _results(self) -> Generator[None, None, list[AttemptResult]]:
         """Return the results of all attempts, after following the one that has none yet."""
         results = []
         for number, directory in enumerate(self.directory.attempts(), 1):
-            result = read(directory.result, AttemptResult) or self._follow(directory)
+            result = read(directory.result, AttemptResult)
+            result = result or (yield from self._follow(directory))
             self._decide(
                 "attempt-ended",
                 attempt=number,
@@ -157,7 +173,7 @@ class _TrialRun:
         ]
         return str(found[-1].resolve()) if found else None
 
-    def _follow(self, directory: AttemptDir) -> AttemptResult:
+    def _follow(self, directory: AttemptDir) -> Generator[None, None, AttemptResult]:
         record = read(directory.plan, AttemptRecord)
         assert record is not None
         overrides = self.spec.overrides(directory, record.change, record.resume_from)
@@ -181,7 +197,7 @@ class _TrialRun:
                 self.launcher.submit(self.launcher.plan(job, record.handle))
             started = AttemptStarted(trial, record.number, record.reason, str(directory.console))
             self.observe(started)
-            result = run.follow()
+            result = yield from run.follow()
         except KeyboardInterrupt:
             # Before the first look, or a second time while the process was asked to end.
             result = run.interrupt()
@@ -251,7 +267,7 @@ def _read_all(attempt: AttemptDir) -> list[Step]:
             finally:
                 reader.close()
             if found:
-                return found
+                return with_sources(found, attempt.rewards)
     return []
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from kltune.domain.attempts import Change, Limits
 from kltune.domain.profiles import Profile
-from kltune.domain.protocol import Trial
+from kltune.domain.trials import Trial
 from kltune.launchers.base import JobSpec
 from kltune.verl.command import (
     ATTEMPT_ENV,
@@ -47,6 +47,9 @@ class TrialSpec:
         limits: of its restarts and retries.
         cooldown: steps after a restart in which only non-finite values count.
         keep_answers: whether verl writes every answer of every validation down.
+        note_rewards: whether kltune's reward function notes what each source gave.
+        keep_traces: whether the attempt has a directory for verl's profiler.
+        slot: which of the places for trials side by side this one has, from 0.
         pending_s: seconds that an attempt may wait for its machines.
         joins_cluster: whether verl joins a Ray cluster that is up, and starts none itself.
         shared: whether the machines of the job see the workspace; else verl's metrics are read
@@ -74,6 +77,9 @@ class TrialSpec:
     joins_cluster: bool = False
     shared: bool = True
     keep_answers: bool = False
+    note_rewards: bool = False
+    keep_traces: bool = False
+    slot: int = 0
 
     @property
     def gpus(self) -> int:
@@ -98,6 +104,8 @@ class TrialSpec:
             validate_first=self.validate_first,
             save_freq=self.save_freq,
             validation_dump=absolute.validation if self.keep_answers else None,
+            reward_notes=absolute.rewards if self.note_rewards else None,
+            traces=absolute.traces if self.keep_traces else None,
         )
         if resume_from is not None:
             control = replace(control, resume_from=Path(resume_from), validate_first=False)
@@ -133,4 +141,5 @@ class TrialSpec:
             console=AttemptDir(path).console,
             nodes=self.nodes,
             gpus_per_node=self.gpus_per_node,
+            slot=self.slot,
         )

@@ -5,7 +5,7 @@ import pytest
 from kltune.cli.live import ROW_NAMES, row_of
 from kltune.domain.kl import KlSettings
 from kltune.domain.outcome import Band, Ending, Outcome, Summary
-from kltune.domain.protocol import Role, Trial
+from kltune.domain.trials import Role, Trial
 
 BAND = Band(0.01, 0.03)
 

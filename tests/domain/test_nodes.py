@@ -12,10 +12,11 @@ from kltune.domain.kl import KlSettings
 from kltune.domain.nodes import NodePlan, NodeVerdict, next_node_action
 from kltune.domain.outcome import Band, Ending, Outcome, Summary
 from kltune.domain.profiles import SEARCH
-from kltune.domain.protocol import Role, RunTrial, Trial
+from kltune.domain.protocol import RunTrial
 from kltune.domain.scaling import proposals
 from kltune.domain.steps import Step
 from kltune.domain.transfer import elasticity, predicted_kl
+from kltune.domain.trials import Role, Trial
 from kltune.verl.metrics import step_record
 
 ONE = KlSettings(kl_coef=0.01, target_kl=0.02, horizon=10_000)

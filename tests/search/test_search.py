@@ -8,26 +8,17 @@ from hypothesis import strategies as st
 from kltune.domain.kl import KlSettings, Placement
 from kltune.domain.outcome import Band, Ending, Outcome, Summary
 from kltune.errors import LaunchError
-from kltune.search import Search, SearchSpace, Seen, curve_points, violations
+from kltune.search import Points, Search, SearchSpace, Seen, curve_points, violations
 
 BAND = Band(0.01, 0.03)
 BASE = KlSettings(0.001, 0.02, 10_000.0, "low_var_kl", 0.2)
 SPACE = SearchSpace((1e-4, 1.0), (0.005, 0.05))
 
 
-def open_search(storage="sqlite://", **changes):
-    values = {
-        "storage": storage,
-        "name": "study",
-        "owner": "mine",
-        "space": SPACE,
-        "base": BASE,
-        "band": BAND,
-        "rows": 64,
-        "steps": 10,
-        "seed": 1,
-    }
-    return Search(**{**values, **changes})
+def open_search(storage="sqlite://", owner="mine", shared=False, seed=1, **changes):
+    values = {"space": SPACE, "base": BASE, "band": BAND, "rows": 64, "steps": 10}
+    points = Points(**{**values, **changes})
+    return Search(storage, "study", owner, points, seed, shared)
 
 
 def outcome(
@@ -44,7 +35,7 @@ def train(settings):
 
 
 def carry_out(search, trials, run=train):
-    seen = [Seen(search.base, run(search.base))]
+    seen = [Seen(search.points.base, run(search.points.base))]
     proposals = []
     for _ in range(trials):
         proposal = search.ask(seen)
@@ -119,7 +110,7 @@ def test_kl_off_is_tried_first_where_asked_for():
 
 
 def test_a_space_of_one_point_ends(monkeypatch):
-    monkeypatch.setattr("kltune.search._REDRAWS", 3)
+    monkeypatch.setattr("kltune.search.study._REDRAWS", 3)
     space = SearchSpace((0.00999999, 0.01))
     base = replace(BASE, target_kl=None, horizon=None)
     search = open_search(space=space, base=base)
