@@ -19,6 +19,7 @@ class CrashClass(Enum):
 
     OUT_OF_MEMORY = "out-of-memory"
     DISK = "disk"
+    REWARD = "reward"
     NCCL = "nccl"
     CONFIGURATION = "configuration"
     KILLED = "killed"
@@ -34,6 +35,7 @@ class CrashClass(Enum):
 _ACTIONS = {
     CrashClass.OUT_OF_MEMORY: Action.RETRY,
     CrashClass.DISK: Action.INSPECT,
+    CrashClass.REWARD: Action.RETRY,
     CrashClass.NCCL: Action.RETRY,
     CrashClass.CONFIGURATION: Action.INSPECT,
     CrashClass.KILLED: Action.RETRY,

@@ -64,6 +64,8 @@ class History:
             if value is not None:
                 self.seen.add(number)
                 self._courses[number].add(step.step, value)
+        for source, value in step.sources.items():
+            self._courses[source_number(source)].add(step.step, value)
         peak = self._courses["score"].peak
         if peak is not None and (best is None or peak > best):
             levels = {number: course.level(3) for number, course in self._courses.items()}
@@ -82,7 +84,8 @@ class History:
     def __getitem__(self, number: str) -> Course:
         """Return the course of a number of the step record, empty if it was never logged.
 
-        ``held_out`` is among them, with its value before training.
+        ``held_out`` is among them, with its value before training, and what each reward source
+        gave under its ``source_number``.
         """
         return self._courses[number]
 
@@ -93,6 +96,11 @@ class History:
     def has(self, number: str) -> bool:
         """Whether the step at hand logged this number."""
         return getattr(self.step, number) is not None
+
+
+def source_number(source: str) -> str:
+    """Return the name of the course of a reward source."""
+    return f"reward source {source}"
 
 
 def _truncated_at_the_limit(step: Step, limit: float | None) -> Step:

@@ -50,6 +50,9 @@ class Step:
         mismatch_prob: mean |p_rollout - p_training| over response tokens.
         names: verl's own metric name of each number that was logged, by its name here.
         validation: validation score by verl's own metric name.
+        sources: mean over the step's answers of what each reward source gave, before weight and
+            cap, by its name; ``acc`` is the share that verl's own scorer found right. Empty where
+            kltune's reward function was not used.
         raw: every number of the record by verl's own metric name.
     """
 
@@ -74,6 +77,7 @@ class Step:
     mismatch_prob: float | None = None
     names: Mapping[str, str] = field(default_factory=dict)
     validation: Mapping[str, float] = field(default_factory=dict)
+    sources: Mapping[str, float] = field(default_factory=dict)
     raw: Mapping[str, float] = field(default_factory=dict)
 
     @property
@@ -95,7 +99,7 @@ class Step:
 NUMBERS: tuple[str, ...] = tuple(
     f.name
     for f in fields(Step)
-    if f.name not in {"step", "kl_source", "names", "validation", "raw"}
+    if f.name not in {"step", "kl_source", "names", "validation", "sources", "raw"}
 )
 
 

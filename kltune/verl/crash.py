@@ -10,6 +10,7 @@ import re
 from collections import deque
 
 from kltune.domain.crashes import Crash, CrashClass
+from kltune.verl.secrets import redact
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _PREFIX = re.compile(r"^\([^()]{0,80}pid=\d+[^()]{0,80}\)\s?")
@@ -23,6 +24,8 @@ _SIGNS: dict[CrashClass, re.Pattern[str]] = {
     CrashClass.DISK: re.compile(
         r"No space left on device|Disk quota exceeded|Read-only file system|\[Errno (?:28|122)\]"
     ),
+    # What kltune's own reward function says of a reward model that cannot be asked.
+    CrashClass.REWARD: re.compile(r"RuntimeError: reward source \S+: "),
     CrashClass.NCCL: re.compile(
         r"Watchdog caught collective operation timeout|DistBackendError|NCCL (?:error|failure)"
         r"|nccl(?:System|Internal|Remote|UnhandledCuda)Error|HCCL.*(?:timeout|failed)"
@@ -127,13 +130,13 @@ class LogEvidence:
 
     @property
     def last_lines(self) -> tuple[str, ...]:
-        """The last lines that were printed, without colours and Ray's prefixes."""
-        return tuple(text for line in self._tail if (text := plain_text(line)))
+        """The last lines that were printed, without colours, Ray's prefixes and secrets."""
+        return tuple(redact(text) for line in self._tail if (text := plain_text(line)))
 
     @property
     def first_traceback(self) -> tuple[str, ...]:
         """The first Python traceback since the last step: the last is often only its echo."""
-        return tuple(self._traceback)
+        return tuple(map(redact, self._traceback))
 
     def crash(self, exit_code: int | None = None) -> Crash | None:
         """Return the crash that the log, and the exit code where it is known, tell of.
@@ -147,7 +150,8 @@ class LogEvidence:
             return None
         for cause in CrashClass:
             if cause in self._signs:
-                return Crash(cause, self._signs[cause], self.first_traceback, exit_code)
+                line = redact(self._signs[cause])
+                return Crash(cause, line, self.first_traceback, exit_code)
         if exit_code is None:
             return None
         killed = exit_code < 0 or exit_code in {130, 137, 143}

@@ -103,6 +103,7 @@ class Key(Enum):
     REWARD_PATH = "reward.custom_reward_function.path"
     REWARD_NAME = "reward.custom_reward_function.name"
     REWARD_SOURCES = "+reward.custom_reward_function.reward_kwargs.sources"
+    REWARD_NOTES = "+reward.custom_reward_function.reward_kwargs.notes"
     REWARD_MANAGER = "reward.reward_manager.name"
     HYDRA_RUN_DIR = "hydra.run.dir"
 
@@ -143,6 +144,8 @@ SINCE: Mapping[Key, str] = {
     Key.REWARD_PATH: "0.7.1",
     Key.REWARD_NAME: "0.7.1",
     Key.REWARD_SOURCES: "0.7.1",
+    # What a reward function is told of the policy that gave the answer came with the V1 trainer.
+    Key.REWARD_NOTES: "0.9",
     Key.REWARD_MANAGER: "0.7.1",
 }
 

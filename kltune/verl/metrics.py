@@ -96,6 +96,7 @@ class Meaning:
             kl_source=self.kl_source,
             names=self.names,
             validation=validation,
+            sources={},
             raw=raw,
             **numbers,
         )

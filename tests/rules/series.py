@@ -7,7 +7,7 @@ A series is a list of words, each one value or several:
     0.1+0.02@5 0.1, 0.12 … five values   _@3      three steps that did not log it
     1*2@4      1, 2, 4, 8
 
-``held_out`` is the score of a validation.
+``held_out`` is the score of a validation, ``source X`` what the reward source X gave.
 """
 
 from __future__ import annotations
@@ -44,9 +44,21 @@ def steps(series: Mapping[str, str | float], first: int = 1) -> list[Step]:
         row = {n: c[min(i, len(c) - 1)] for n, c in columns.items()}
         numbers = {n: v for n, v in row.items() if v is not None}
         held_out = numbers.pop("held_out", None)
+        sources = {
+            n.removeprefix("source "): numbers.pop(n)
+            for n in row
+            if n in numbers and n.startswith("source ")
+        }
         validation = {} if held_out is None else {"val-core/test/acc/mean@1": held_out}
         names = {n: n for n in numbers}
         records.append(
-            Step(first + i, names=names, raw=dict(numbers), validation=validation, **numbers)
+            Step(
+                first + i,
+                names=names,
+                raw=dict(numbers),
+                validation=validation,
+                sources=sources,
+                **numbers,
+            )
         )
     return records

@@ -7,10 +7,15 @@ score rises with sqrt(KL), then falls (the shape of Gao et al. 2022, arXiv 2210.
 
 ``STAND_IN`` holds words, each a way to misbehave: ``nan-at=3``, ``ignores-sigterm``, ... A word
 that ends in ``@text`` holds only for experiments whose name contains the text.
-``STAND_IN_STEP_S`` is the length of a step in seconds. Asked for the answers of a validation, it
-solves ``STAND_IN_PROBLEMS`` sums, as many of them as its score says.
+``STAND_IN_STEP_S`` is the length of a step in seconds, ``STAND_IN_SPEED`` the part of its way that
+the KL goes in one. Asked for the answers of a validation, it solves ``STAND_IN_PROBLEMS`` sums, as
+many of them as its score says. A custom reward function is called as verl does; answers grow with
+the KL, and those of a validation are empty. A profiled step has a trace for every rank, with the
+share of communication that ``communicates=0.4`` says.
 """
 
+import gzip
+import importlib.util
 import json
 import math
 import os
@@ -23,7 +28,7 @@ from pathlib import Path
 from pprint import pformat
 
 CEILING, HALF = 0.07, 0.005
-SPEED = 0.5
+SPEED = float(os.environ.get("STAND_IN_SPEED", "0.5"))
 RAY = "\x1b[36m(TaskRunnerV1 pid=4711)\x1b[0m "
 VALIDATION = "val-core/openai/gsm8k/acc/mean@1"
 
@@ -144,8 +149,8 @@ def train(config, wrong):
         kl = float(Path(resume, "kl").read_text())
         first = int(resume.rpartition("global_step_")[2]) + 1
     if at(config, "trainer.val_before_train", True):
-        write(0, {VALIDATION: score(0.0)}, wrong)
-        dump(config, 0, kl)
+        write(0, {VALIDATION: held_out(0.0, wrong)}, wrong)
+        dump(config, 0, kl, wrong)
     for step in range(first, steps + 1):
         started = time.monotonic()
         time.sleep(float(os.environ.get("STAND_IN_STEP_S", "0.01")))
@@ -153,6 +158,7 @@ def train(config, wrong):
         noise = 1 + 0.02 * (random.Random(f"{seed} {step}").random() - 0.5)
         used = beta
         kl_now = kl * noise
+        grade(config, step - 1, [answer(kl_now, seed, step, n, wrong) for n in range(rows)])
         if "explodes" in wrong:
             kl_now = 0.1 * step
         if adaptive:
@@ -181,8 +187,9 @@ def train(config, wrong):
             data["actor/reward_kl_penalty"] = math.nan
         kl += SPEED * (CEILING / (1 + beta / HALF) - kl)
         if step == steps or (freq > 0 and step % freq == 0):
-            data[VALIDATION] = score(kl)
-            dump(config, step, kl)
+            data[VALIDATION] = held_out(kl, wrong)
+            dump(config, step, kl, wrong)
+        profile(config, step, wrong)
         write(step, data, wrong)
         save_freq = at(config, "trainer.save_freq", -1)
         if save_freq > 0 and step % save_freq == 0:
@@ -193,7 +200,15 @@ def score(kl):
     return 0.4 + 1.5 * math.sqrt(max(kl, 0.0)) - 4.3 * max(kl, 0.0)
 
 
-def dump(config, step, kl):
+def held_out(kl, wrong):
+    """Return the score on problems that were not trained on; a hacked reward loses it."""
+    if "hacked" not in wrong:
+        return score(kl)
+    return max(0.05, 0.4 + 20 * min(kl, 0.02) - 20 * max(0.0, kl - 0.02))
+
+
+def dump(config, step, kl, wrong):
+    grade(config, step, ["", ""])
     directory = at(config, "trainer.validation_data_dir")
     if directory is None:
         return
@@ -208,9 +223,50 @@ def dump(config, step, kl):
                     "input": f"user\nHow much is {n} plus one?\nassistant\n",
                     "output": "...",
                     "gts": str(n + 1),
-                    "score": float(luck < score(kl)),
+                    "score": float(luck < held_out(kl, wrong)),
                 }
                 stream.write(json.dumps(answer) + "\n")
+
+
+def profile(config, step, wrong):
+    """Write the torch profiler's trace of every profiled rank, as verl 0.9.1 does."""
+    asked = at(config, "global_profiler", {})
+    role = at(config, "actor_rollout_ref.actor.profiler", {})
+    if step not in (asked.get("steps") or []) or not role.get("enable") or "no-traces" in wrong:
+        return
+    folder = Path(asked["save_path"])
+    folder.mkdir(parents=True, exist_ok=True)
+    size = at(config, "trainer.nnodes", 1) * at(config, "trainer.n_gpus_per_node", 1)
+    gather = float(wrong.get("communicates", 0.1)) * 1e6
+    for rank in role["ranks"]:
+        spans = [("aten::mm", "cpu_op", 0, 1e6), ("gloo:all_gather", "user_annotation", 5, gather)]
+        events = [
+            {"ph": "X", "cat": cat, "name": name, "pid": 1, "tid": 1, "ts": ts, "dur": dur}
+            for name, cat, ts, dur in spans
+        ]
+        info = {"backend": "gloo", "rank": rank, "world_size": size}
+        trace = json.dumps({"distributedInfo": info, "traceEvents": events})
+        name = f"actor-rollout-ref_train_step{step}_rank{rank}-of-{size}_pid{os.getpid()}.json.gz"
+        with gzip.open(folder / name, "wt", encoding="utf-8") as stream:
+            stream.write(trace)
+
+
+def answer(kl, seed, step, n, wrong):
+    luck = random.Random(f"{seed} {step} {n}").random()
+    return "x" * int(1000 * kl) + (" #### 1" if luck < held_out(kl, wrong) else "")
+
+
+def grade(config, version, answers):
+    reward = at(config, "reward.custom_reward_function")
+    if reward is None:
+        return
+    spec = importlib.util.spec_from_file_location("custom", reward["path"])
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    given = dict(reward["reward_kwargs"])
+    for text in answers:
+        # verl hands one dictionary on, and the rollout engine tells the policy's version in it.
+        getattr(module, reward["name"])("sums", text, "1", {"max_global_steps": version}, **given)
 
 
 def save(config, step, kl):

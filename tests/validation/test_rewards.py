@@ -1,12 +1,19 @@
+import base64
 import json
 import threading
-from http.server import BaseHTTPRequestHandler, HTTPServer
+import time
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
 from kltune.calibration.rewards import with_rewards
+from kltune.domain.crashes import CrashClass, crash_finding
+from kltune.domain.findings import Action, Kind
 from kltune.errors import SettingsError
 from kltune.settings import load
+from kltune.verl import rewards
+from kltune.verl.crash import LogEvidence
 from kltune.verl.releases import RELEASES, release_of
 from kltune.verl.rewards import compute_score
 
@@ -63,36 +70,118 @@ ASKED = []
 
 
 class _Classifier(BaseHTTPRequestHandler):
+    status = 200
+    reply = None
+    wait_s = 0.0
+
     def do_POST(self):
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        ASKED.append((self.path, body))
-        reply = json.dumps({"data": [{"probs": [0.1, len(body["input"]) / 100]}]}).encode()
-        self.send_response(200)
+        ASKED.append((self.path, body, self.headers.get("Authorization")))
+        time.sleep(self.wait_s)
+        text = json.dumps({"data": [{"probs": [0.1, len(body["input"]) / 100]}]})
+        reply = (text if self.reply is None else self.reply).encode()
+        self.send_response(self.status)
         self.send_header("Content-Length", str(len(reply)))
         self.end_headers()
-        self.wfile.write(reply)
+        with suppress(OSError):  # who asked may have gone
+            self.wfile.write(reply)
 
     def log_message(self, *arguments):
         pass
 
 
-def test_a_reward_model_is_asked_like_verls_own():
-    server = HTTPServer(("127.0.0.1", 0), _Classifier)
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
-    thread.start()
-    try:
-        address = f"127.0.0.1:{server.server_port}"
-        source = {"judge": {"rule": "model", "model": "judge-1", "weight": 2.0}}
-        router = graded("x" * 9, source, reward_router_address=address)
-        named = graded("x" * 9, {"judge": {**source["judge"], "url": f"http://{address}/"}})
-    finally:
+@pytest.fixture
+def judge(monkeypatch):
+    """Start a reward model that behaves as told, and return its address."""
+    monkeypatch.setattr(rewards, "PAUSES_S", (0.0, 0.0))
+    monkeypatch.setattr(rewards, "_silent", {})
+    ASKED.clear()
+    started = []
+
+    def start(**behaviour):
+        handler = type("Handler", (_Classifier,), behaviour)
+        server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        thread = threading.Thread(target=server.serve_forever, daemon=True)
+        thread.start()
+        started.append((server, thread))
+        return f"127.0.0.1:{server.server_port}"
+
+    yield start
+    for server, thread in started:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+JUDGE = {"rule": "model", "model": "judge-1", "weight": 2.0}
+
+
+def test_a_reward_model_is_asked_like_verls_own(judge):
+    address = judge()
+    router = graded("x" * 9, {"judge": JUDGE}, reward_router_address=address)
+    named = graded("x" * 9, {"judge": {**JUDGE, "url": f"http://{address}/"}})
     assert router == named == {"judge": 0.1, "score": 0.2}
-    path, body = ASKED[-1]
+    path, body, _ = ASKED[-1]
     assert path == "/classify"
     assert (body["model"], body["input"]) == ("judge-1", "\n" + "x" * 9)
+
+
+def test_a_password_is_sent_and_never_shown(judge):
+    url = f"http://me:pa55%40@{judge(status=403)}/v1"
+    with pytest.raises(RuntimeError) as caught:
+        graded("x", {"judge": {**JUDGE, "url": url}})
+    assert len(ASKED) == 1  # a refusal is not asked again
+    path, _, login = ASKED[0]
+    assert path == "/v1/classify"
+    assert base64.b64decode(login.removeprefix("Basic ")) == b"me:pa55@"
+    assert str(caught.value) == (
+        f"reward source judge: http://{url.rpartition('@')[2]}/classify gave no usable answer: "
+        "HTTPError: HTTP Error 403: Forbidden"
+    )
+
+
+@pytest.mark.parametrize(
+    ("behaviour", "tries", "words"),
+    [
+        ({"status": 503}, 3, "HTTP Error 503"),
+        ({"reply": "no JSON"}, 1, "JSONDecodeError"),
+        ({"reply": "{}"}, 1, "KeyError"),
+    ],
+    ids=str,
+)
+def test_a_reward_model_that_fails_is_named(judge, behaviour, tries, words):
+    url = f"http://{judge(**behaviour)}"
+    with pytest.raises(RuntimeError, match=f"reward source judge: {url}/classify .*{words}"):
+        graded("x", {"judge": {**JUDGE, "url": url}})
+    assert len(ASKED) == tries
+
+
+def test_so_is_one_that_is_slow_and_one_that_is_not_there(judge, monkeypatch):
+    monkeypatch.setattr(rewards, "PATIENCE_S", 0.1)
+    with pytest.raises(RuntimeError, match="gave no usable answer: TimeoutError: timed out"):
+        graded("x", {"judge": {**JUDGE, "url": f"http://{judge(wait_s=1)}"}})
+    with pytest.raises(RuntimeError, match="Connection refused"):
+        graded("x", {"judge": {**JUDGE, "url": "http://127.0.0.1:9"}})
+
+
+def test_thousands_of_answers_do_not_wait_for_a_dead_server_one_by_one(judge):
+    source = {"judge": {**JUDGE, "url": f"http://{judge(status=503)}"}}
+    for _ in range(5):
+        with pytest.raises(RuntimeError, match="HTTP Error 503"):
+            graded("x", source)
+    assert len(ASKED) == 3
+
+
+def test_a_trial_says_which_reward_model_ended_it():
+    line = "RuntimeError: reward source judge: http://judge:8000/classify gave no usable answer"
+    log = LogEvidence()
+    log.see(b"\x1b[36m(RewardLoopWorker pid=9)\x1b[0m " + line.encode())
+    log.see(b"ray.exceptions.ActorDiedError: gone\nError executing job with overrides: []\n")
+    crash = log.crash(1)
+    assert crash.cause is CrashClass.REWARD
+    finding = crash_finding(crash, None)
+    assert line in finding.message
+    assert (finding.kind, finding.action) == (Kind.INFRASTRUCTURE, Action.RETRY)
 
 
 def settings(tmp_path, text):

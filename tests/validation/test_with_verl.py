@@ -9,7 +9,7 @@ from kltune.calibration.specs import rules_of, trial_spec, verl_value
 from kltune.domain.attempts import Limits
 from kltune.domain.kl import KlSettings
 from kltune.domain.outcome import Ending
-from kltune.domain.protocol import Role, Trial
+from kltune.domain.trials import Role, Trial
 from kltune.launchers import open_launcher
 from kltune.settings import load
 from kltune.trial import run_trial
@@ -64,3 +64,11 @@ def test_dumps_metrics_and_reward_sources_agree(tmp_path):
         lengths = [len(answer.text) / 20 for answer in answers]
         assert raw["long"] == pytest.approx(sum(lengths) / len(lengths))
         assert raw["score"] == pytest.approx(raw["truth"] + 0.1 * raw["form"])
+        # Of training answers verl logs the score alone; the sources are of the same answers.
+        if step.step > 0:
+            given = step.sources
+            assert given["acc"] == given["truth"]
+            assert step.score == pytest.approx(given["truth"] + 0.1 * given["form"])
+            assert given["long"] != pytest.approx(raw["long"])
+    left = {path.name.partition("-")[0] for path in directory.attempt(1).rewards.iterdir()}
+    assert left == {"means.jsonl", "2"}
