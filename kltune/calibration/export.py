@@ -6,12 +6,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kltune.calibration.peak import Choice, arm_of, choose
 from kltune.calibration.record import Calibration
-from kltune.calibration.validation import CALIBRATED, REFERENCE, ValidationReport
+from kltune.calibration.validation import ValidationReport
 from kltune.domain.kl import Placement
-from kltune.domain.protocol import Role, Trial
+from kltune.domain.trials import Role, Trial
 from kltune.drift import Fingerprint
-from kltune.errors import NotCalibratedError
 from kltune.trial.records import save
 from kltune.verl.command import kl_overrides
 from kltune.verl.exports import config_yaml
@@ -26,23 +26,23 @@ NAME = "config"
 DATA = "data.json"
 
 
-def calibrated_overrides(calibration: Calibration) -> tuple[dict[str, Any], dict[str, str]]:
-    """Return the user's overrides with the calibrated KL settings, and each one's origin.
-
-    Raises:
-        NotCalibratedError: no trial was feasible, so there is nothing to export.
-    """
-    if calibration.settings is None:
-        raise NotCalibratedError(f"nothing to export: {calibration.reason}")
-    tuned = kl_overrides(calibration.settings, release_of(calibration.verl))
-    reference = kl_overrides(calibration.reference, release_of(calibration.verl))
-    overrides = lay_over(calibration.overrides, tuned)
+def exported_overrides(
+    calibration: Calibration, choice: Choice
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return the user's overrides with the chosen KL settings, and each one's origin."""
+    release = release_of(calibration.verl)
+    tuned = kl_overrides(choice.settings, release)
+    found = kl_overrides(calibration.settings or choice.settings, release)
+    reference = kl_overrides(calibration.reference, release)
     origins = dict(calibration.origins)
     for key, value in tuned.items():
-        same = key in reference and reference[key] == value
-        said = origins.get(bare(key), "kltune")
-        origins[bare(key)] = said if same else f"trial {calibration.winner}"
-    return overrides, origins
+        if reference.get(key) == value:
+            origins.setdefault(bare(key), "kltune")
+        elif found.get(key) == value:
+            origins[bare(key)] = f"trial {calibration.winner}"
+        else:
+            origins[bare(key)] = choice.origin
+    return lay_over(calibration.overrides, tuned), origins
 
 
 def write_config(
@@ -57,15 +57,16 @@ def write_config(
         calibration: what to export.
         directory: made where it is missing.
         data: fingerprint of the training data; it goes beside the configuration.
-        validation: what ``kltune validate`` found.
+        validation: what ``kltune validate`` found; see ``choose``.
 
     Raises:
-        NotCalibratedError: see ``calibrated_overrides``.
+        NotCalibratedError: no trial was feasible, so there is nothing to export.
         LaunchError: it cannot be written.
     """
-    overrides, origins = calibrated_overrides(calibration)
+    choice = choose(calibration, validation)
+    overrides, origins = exported_overrides(calibration, choice)
     path = directory / f"{NAME}.yaml"
-    header = [*_header(calibration), *_validated(calibration, validation), *_data(data)]
+    header = [*_header(calibration, choice), *_validated(calibration, validation), *_data(data)]
     write_text(path, config_yaml(overrides, origins, header))
     if data is not None:
         save(directory / DATA, data)
@@ -78,45 +79,73 @@ def train_command(directory: str) -> list[str]:
     return ["python3", "-m", module, "--config-path", directory, "--config-name", NAME]
 
 
-def _header(calibration: Calibration) -> list[str]:
+def confirm_command(calibration: Calibration, choice: Choice) -> list[str]:
+    """Return the command that trains with settings that were moved, in a workspace of its own."""
+    release = release_of(calibration.verl)
+    reference = kl_overrides(calibration.reference, release)
+    changed = {
+        bare(key): value
+        for key, value in kl_overrides(choice.settings, release).items()
+        if reference.get(key) != value
+    }
+    words = [word for key, value in changed.items() for word in ("--set", f"{key}={value}")]
+    return ["kltune", "run", "--workspace", "AT-PEAK", "--trials", "0", *words]
+
+
+def _header(calibration: Calibration, choice: Choice) -> list[str]:
     return [
-        *evidence(calibration),
+        *evidence(calibration, choice),
         "Train with it:",
         *(f"  export {name}={value}" for name, value in calibration.environment.items()),
         f"  {' '.join(train_command('DIR'))}",
     ]
 
 
-def evidence(calibration: Calibration) -> list[str]:
-    """Return what the calibrated settings rest on, as lines of a comment."""
+def evidence(calibration: Calibration, choice: Choice) -> list[str]:
+    """Return what the exported settings rest on, as lines of a comment."""
     made = time.strftime("%Y-%m-%d %H:%M UTC", time.gmtime(calibration.finished))
-    settings = calibration.settings
-    assert settings is not None
+    settings = choice.settings
     where = "reward" if settings.placement is Placement.REWARD else "loss"
     return [
         f"KL settings by kltune {calibration.kltune} for verl {calibration.verl}, {made}",
         f"{'Calibrated' if calibration.calibrated else 'NOT calibrated'}: {calibration.reason}",
-        f"Settings: {settings.describe()} (penalty in the {where}), from {calibration.winner}",
+        f"Settings: {settings.describe()} (penalty in the {where}), from {choice.origin}",
+        *_moved(calibration, choice),
         f"Reference: {calibration.reference.describe()}",
-        *(_evidence(t) for t in calibration.trials if _is_evidence(t, calibration)),
+        *(_evidence(t) for t in calibration.trials if _is_evidence(t, calibration, choice)),
         "These settings hold for what was held fixed:",
         *(f"  {name}: {value}" for name, value in calibration.held_fixed.items()),
     ]
 
 
+def _moved(calibration: Calibration, choice: Choice) -> list[str]:
+    """Return why these are not the winner's settings, and how to confirm them."""
+    if not choice.reason:
+        return []
+    lines = [f"  {choice.reason}"]
+    if choice.moved and calibration.settings is not None:
+        lines.append(f"  The search's winner was {calibration.settings.describe()}")
+        how = (
+            "Measured in a trial, not validated" if choice.measured else "NOT confirmed by a trial"
+        )
+        lines.append(f"  {how}. To confirm, with the same --config or --preset:")
+        lines.append(f"    {' '.join(confirm_command(calibration, choice))}")
+        lines.append("    kltune validate --workspace AT-PEAK")
+    return lines
+
+
 def _validated(calibration: Calibration, report: ValidationReport | None) -> list[str]:
-    settings = calibration.settings
-    arms = report.settings if report is not None else {}
-    arm = CALIBRATED if CALIBRATED in arms else REFERENCE
-    if report is None or settings is None or arms[arm] != settings.describe():
-        return []  # none, or one of other settings
+    arm = arm_of(calibration, report)
+    if report is None or arm is None:
+        return []
     lines = [f"Validated on {len(report.seeds)} fresh seeds: {report.finding.value}"]
     lines.append(f"  {report.reason}")
-    if (drawn := report.curves.get(arm)) is not None:
-        lines.append(
-            f"  pass@1 peaked at a reference KL of {drawn.peak.kl:.4f} nats/token, step "
-            f"{drawn.peak.step}; {drawn.reason}"
-        )
+    for task, found in report.tasks.items():
+        if (drawn := found.curves.get(arm)) is not None:
+            lines.append(
+                f"  {task}: pass@1 peaked at a reference KL of {drawn.peak.kl:.4f} nats/token, "
+                f"step {drawn.peak.step}; {drawn.reason}"
+            )
     return lines
 
 
@@ -129,8 +158,9 @@ def _data(data: Fingerprint | None) -> list[str]:
     ]
 
 
-def _is_evidence(trial: Trial, calibration: Calibration) -> bool:
-    return trial.role is not Role.SEARCH or trial.name == calibration.winner
+def _is_evidence(trial: Trial, calibration: Calibration, choice: Choice) -> bool:
+    chosen = trial.name == calibration.winner or trial.settings.key() == choice.settings.key()
+    return trial.role is not Role.SEARCH or chosen
 
 
 def _evidence(trial: Trial) -> str:

@@ -6,7 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kltune.calibration.export import calibrated_overrides, evidence
+from kltune.calibration.export import evidence, exported_overrides
+from kltune.calibration.peak import Choice
 from kltune.calibration.record import Calibration
 from kltune.errors import SettingsError
 from kltune.verl.command import kl_overrides
@@ -21,13 +22,15 @@ from kltune.verl.releases import release_of
 from kltune.verl.script import read_script, rewrite
 from kltune.workspace import write_text
 
-Form = Callable[[Calibration, Training, Sequence[str]], str]
+Form = Callable[[Calibration, Choice, Training, Sequence[str]], str]
 
 
-def _script(calibration: Calibration, training: Training, header: Sequence[str]) -> str:
+def _script(
+    calibration: Calibration, choice: Choice, training: Training, header: Sequence[str]
+) -> str:
     """Return the user's own script with the changed lines marked, or a new one."""
     source = calibration.about.get("script")
-    if source is None or calibration.settings is None:
+    if source is None:
         return bash_script(training, header)
     try:
         text = Path(str(source)).read_text(encoding="utf-8")
@@ -38,29 +41,37 @@ def _script(calibration: Calibration, training: Training, header: Sequence[str])
         ) from None
     script = read_script(text, calibration.about.get("answers") or {}, str(source))
     number = int(calibration.about.get("launch", 1)) - 1
-    changes = kl_overrides(calibration.settings, release_of(calibration.verl))
+    changes = kl_overrides(choice.settings, release_of(calibration.verl))
     return rewrite(script, changes, header, number)
 
 
 #: Form to the name of its file, and what writes it.
 FORMS: Mapping[str, tuple[str, Form]] = {
-    "overrides": ("overrides.txt", lambda _, training, header: overrides_text(training, header)),
+    "overrides": (
+        "overrides.txt",
+        lambda _, __, training, header: overrides_text(training, header),
+    ),
     "script": ("train.sh", _script),
-    "ray-job": ("ray_job.py", lambda _, training, header: ray_job(training, header)),
-    "slurm": ("train.sbatch", lambda _, training, header: sbatch_script(training, header)),
+    "ray-job": ("ray_job.py", lambda _, __, training, header: ray_job(training, header)),
+    "slurm": ("train.sbatch", lambda _, __, training, header: sbatch_script(training, header)),
 }
 
 
-def write_form(calibration: Calibration, form: str, directory: Path) -> Path:
+def write_form(calibration: Calibration, choice: Choice, form: str, directory: Path) -> Path:
     """Write one form of ``FORMS`` into a directory and return its path.
 
+    Args:
+        calibration: what to export.
+        choice: the KL settings to train with.
+        form: a key of ``FORMS``.
+        directory: made where it is missing.
+
     Raises:
-        NotCalibratedError: no trial was feasible, so there is nothing to export.
         SettingsError: the user's own script is gone, or cannot be changed in place.
         LaunchError: the file cannot be written.
     """
     name, write = FORMS[form]
-    overrides, _ = calibrated_overrides(calibration)
+    overrides, _ = exported_overrides(calibration, choice)
     training = Training(
         command=calibration.command,
         overrides=overrides,
@@ -69,7 +80,7 @@ def write_form(calibration: Calibration, form: str, directory: Path) -> Path:
         gpus_per_node=calibration.gpus_per_node,
     )
     path = directory / name
-    text = write(calibration, training, evidence(calibration))
+    text = write(calibration, choice, training, evidence(calibration, choice))
     write_text(path, text, mode=0o644 if form == "overrides" else 0o755)
     return path
 

@@ -8,7 +8,7 @@ what a reference trial validates before its first step.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -22,7 +22,7 @@ from kltune.domain.events import Note, Observer
 from kltune.domain.kl import KlSettings
 from kltune.domain.outcome import Outcome
 from kltune.domain.profiles import ROBUST
-from kltune.domain.protocol import Role, Trial
+from kltune.domain.trials import Role, Trial
 from kltune.errors import NotCalibratedError, SettingsError
 from kltune.launchers import open_launcher
 from kltune.settings import differences
@@ -68,11 +68,13 @@ class TaskReport:
         problems: their number.
         levels: pass@1 by arm.
         comparisons: of one arm with another, by ``new over old``.
+        curves: training score and pass@1 over sqrt(KL), by arm.
     """
 
     problems: int
     levels: Mapping[str, Level]
     comparisons: Mapping[str, Comparison]
+    curves: Mapping[str, Curve]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +88,6 @@ class ValidationReport:
         seeds: those that are compared.
         left_out: trials whose end was not validated, with the reason.
         tasks: by test set.
-        curves: training score and pass@1 over sqrt(KL), by arm; of the first test set.
         samples: answers to each problem.
         finished: seconds since 1970.
     """
@@ -97,7 +98,6 @@ class ValidationReport:
     seeds: tuple[int, ...]
     left_out: Mapping[str, str]
     tasks: Mapping[str, TaskReport]
-    curves: Mapping[str, Curve]
     samples: int
     finished: float
 
@@ -231,7 +231,10 @@ class Validation:
         seeds = sorted({t.seed for t in outcomes} - lost)
         whole = [t for seed in seeds for t in outcomes if t.seed == seed]
         content = self.setup.settings.content.validation
-        reports, curves = {}, {}
+        # What is asked of several test sets may not be found by chance more often than of one.
+        alpha = LEVEL / len(tasks.problems)
+        steps = {trial: read_steps(self._directory(trial)) for trial in whole}
+        reports = {}
         for task, problems in tasks.problems.items():
             runs: dict[str, list[Results]] = {BASE: [], **{arm: [] for arm in arms}}
             for trial in whole:
@@ -239,6 +242,10 @@ class Validation:
                 if _arm(trial) == REFERENCE and 0 in by_step:
                     runs[BASE].append(by_step[0][task])
                 runs[_arm(trial)].append(by_step[max(by_step)][task])
+            seen = {
+                t: Observed(steps[t], {s: results[task] for s, results in found[t].items()})
+                for t in whole
+            }
             reports[task] = TaskReport(
                 problems=len(problems),
                 levels={
@@ -246,19 +253,9 @@ class Validation:
                     for arm, results in runs.items()
                     if results
                 },
-                comparisons=_comparisons(runs, LEVEL / len(tasks.problems)),
+                comparisons=_comparisons(runs, alpha),
+                curves=_curves(seen, arms, alpha),
             )
-        first = next(iter(tasks.problems))
-        for arm in arms:
-            observed = [
-                Observed(
-                    read_steps(self._directory(t)), {s: r[first] for s, r in found[t].items()}
-                )
-                for t in whole
-                if _arm(t) == arm
-            ]
-            if (drawn := curve(observed)) is not None:
-                curves[arm] = drawn
         finding, reason = _overall(reports, arms)
         return ValidationReport(
             finding=finding,
@@ -267,7 +264,6 @@ class Validation:
             seeds=tuple(seeds),
             left_out=left_out,
             tasks=reports,
-            curves=curves,
             samples=content.samples,
             finished=time.time(),
         )
@@ -298,10 +294,11 @@ def arms_of(calibration: Calibration) -> dict[str, KlSettings]:
 def report_record(report: ValidationReport) -> dict[str, Any]:
     """Return a report as what JSON can hold, curves with their sqrt(KL)."""
     record: dict[str, Any] = as_json(report)
-    for arm, drawn in report.curves.items():
-        record["curves"][arm]["points"] = [
-            {**asdict(point), "sqrt_kl": point.distance} for point in drawn.points
-        ]
+    for task, found in report.tasks.items():
+        for arm, drawn in found.curves.items():
+            record["tasks"][task]["curves"][arm]["points"] = [
+                {**asdict(point), "sqrt_kl": point.distance} for point in drawn.points
+            ]
     return record
 
 
@@ -316,6 +313,11 @@ def _comparisons(runs: Mapping[str, list[Results]], alpha: float) -> dict[str, C
         for new, old in pairs
         if runs.get(old) and len(runs.get(new, ())) == len(runs[old])
     }
+
+
+def _curves(seen: Mapping[Trial, Observed], arms: Iterable[str], alpha: float) -> dict[str, Curve]:
+    drawn = {arm: curve([o for t, o in seen.items() if _arm(t) == arm], alpha) for arm in arms}
+    return {arm: found for arm, found in drawn.items() if found is not None}
 
 
 def _overall(

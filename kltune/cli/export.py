@@ -38,10 +38,12 @@ def export(
     """
     from kltune.calibration import read_calibration
     from kltune.calibration.drift import remembered
-    from kltune.calibration.export import train_command, write_config
+    from kltune.calibration.export import confirm_command, train_command, write_config
     from kltune.calibration.forms import FORMS, unknown_forms, write_form
+    from kltune.calibration.peak import choose
     from kltune.calibration.validation import read_validation
     from kltune.errors import SettingsError
+    from kltune.trial.records import as_json
     from kltune.workspace import Workspace
 
     out = Output(form, quiet)
@@ -54,11 +56,12 @@ def export(
     if faults := unknown_forms(wanted, {"config": None, **FORMS}):
         raise SettingsError(faults)
     place = Workspace(workspace)
-    calibration = read_calibration(place)
+    calibration, validation = read_calibration(place), read_validation(place)
+    choice = choose(calibration, validation)
     written = {
-        form: write_config(calibration, directory, remembered(place), read_validation(place))
+        form: write_config(calibration, directory, remembered(place), validation)
         if form == "config"
-        else write_form(calibration, form, directory)
+        else write_form(calibration, choice, form, directory)
         for form in wanted
     }
     command = train_command(str(directory.resolve()))
@@ -66,6 +69,7 @@ def export(
         {
             **{form: str(path) for form, path in written.items()},
             "command": command,
+            "choice": as_json(choice),
             "environment": dict(calibration.environment),
         },
         lambda console: console.print("\n".join(map(str, written.values()))),
@@ -74,6 +78,18 @@ def export(
         out.hint(" ".join(command), "trains with it")
     if not calibration.calibrated:
         out.note(f"Note: {calibration.reason}")
+    if choice.reason:
+        out.note(f"Note: {choice.reason}")
+    if choice.moved:
+        trained = "one trial had them" if choice.measured else "no trial was run with them"
+        out.note(
+            f"Exported are {choice.settings.describe()}, from {choice.origin}; {trained}. The "
+            "calibration itself stays as it was measured"
+        )
+        out.hint(
+            " ".join(confirm_command(calibration, choice)),
+            "trains with them; then kltune validate --workspace AT-PEAK",
+        )
 
 
 def _show_history(out: Output, workspace: Workspace) -> None:

@@ -111,11 +111,11 @@ def show_validation(console: Console, report: ValidationReport) -> None:
                 f"{name}: {100 * made.difference:+.1f} points{share}, {100 * low:+.1f} to "
                 f"{100 * high:+.1f}, p = {made.p_value:.2g} ({made.method}): {made.finding.value}"
             )
+        for arm, drawn in found.curves.items():
+            _show_curve(console, arm, drawn)
     console.print(
         "\nThe protocol expects +5 to +10 % of a stable KL; the measured differences are above."
     )
-    for arm, drawn in report.curves.items():
-        _show_curve(console, arm, drawn)
     for trial, why in report.left_out.items():
         console.print(f"left out: {trial}: {why}")
     console.print(f"\n{report.finding.value}: {report.reason}", style="bold")
