@@ -9,11 +9,11 @@
       data.json                   fingerprint of the training data
       history.json                earlier calibrations, after `kltune run --since last`
       validation.json             base, reference and calibrated settings compared
-      baseline/<trial>/           one directory a stage and trial; also scale-N/, train/
+      baseline/<trial>/           one directory a stage and trial; also scale-N/, train/, ...
         trial.json                what is run
         outcome.json              what it came to, once it has ended
         attempt-1/                one directory a verl process; nothing in it is shared
-          command.sh  console.log  metrics.jsonl  result.json  checkpoints/  hydra/
+          command.sh  console.log  metrics.jsonl  result.json  checkpoints/  hydra/  traces/
 
 Every file is written aside and moved into place, so that a reader (or the next kltune after a
 SIGKILL) finds the old or the new content, never half of one.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -10,6 +10,7 @@ from kltune.cli.options import (
     DEFAULT_WORKSPACE,
     ConfigOption,
     FormatOption,
+    ParallelOption,
     PresetOption,
     QuietOption,
     SetOption,
@@ -17,6 +18,12 @@ from kltune.cli.options import (
     settings_of,
 )
 from kltune.cli.output import Format, Output
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from kltune.calibration.profiling import StepProfile
+    from kltune.calibration.scale import NodeResult
 
 
 def scale(
@@ -37,6 +44,11 @@ def scale(
     steps: Annotated[
         int | None, typer.Option("--steps", help="Training steps of a trial; the baseline's.")
     ] = None,
+    parallel: ParallelOption = None,
+    profile: Annotated[
+        bool,
+        typer.Option("--profile", help="Then profile a step on the most nodes: communication."),
+    ] = False,
     workspace: WorkspaceOption = DEFAULT_WORKSPACE,
     config: ConfigOption = None,
     preset: PresetOption = None,
@@ -49,10 +61,10 @@ def scale(
     With a CPU preset the nodes are virtual ones on this machine. Interrupted or killed, the same
     command goes on where it stopped.
     """
+    from kltune.calibration.profiling import profile_step
     from kltune.calibration.scale import Scaling
     from kltune.cli.live import Live
-    from kltune.cli.show import show_scaling
-    from kltune.trial.records import as_json
+    from kltune.cli.show import show_scaling, show_step_profile
     from kltune.workspace import Workspace
 
     options = {
@@ -61,23 +73,40 @@ def scale(
         "scale.tensor_parallel": tensor_parallel,
         "scale.trials": trials,
         "scale.steps": steps,
+        "cluster.parallel": parallel,
     }
     out = Output(form, quiet)
     settings = settings_of(preset, config, overrides, options)
     section = settings.content.scale
-    runs = section.trials * len(section.nodes)
+    runs = (section.trials + settings.content.search.confirmations) * len(section.nodes)
     with Live(out, "scale", settings.band, runs) as live:
         scaling = Scaling(settings, Workspace(workspace.resolve()), live)
         results = scaling.run()
-    out.result(
-        [as_json(result) for result in results],
-        lambda console: show_scaling(console, results, settings.band),
-    )
-    for result in results:
-        if result.settings is not None:
-            out.note(f"Wrote {scaling.export(result)}")
+        found = [result for result in results if result.settings is not None]
+        written = [scaling.export(result) for result in found]
+        profiled = profile_step(scaling, found[-1]) if profile and found else None
+
+    def show(console: Console) -> None:
+        show_scaling(console, results, settings.band)
+        if profiled is not None:
+            show_step_profile(console, profiled)
+
+    out.result([_as_json(result, profiled) for result in results], show)
+    for path in written:
+        out.note(f"Wrote {path}")
     if not results[-1].calibrated:
         raise typer.Exit(1)
+
+
+def _as_json(result: NodeResult, profile: StepProfile | None) -> dict[str, Any]:
+    from kltune.cli.comm import communication
+    from kltune.trial.records import as_json
+
+    found = None
+    if profile is not None and profile.nodes == result.nodes:
+        found = {**as_json(profile), **communication(profile.shares, profile.advice)}
+        del found["shares"]
+    return {**as_json(result), "profile": found}
 
 
 def _numbers(text: str | None) -> list[int] | None:
