@@ -1,4 +1,4 @@
-"""What is exported: the search's winner, or what holds the KL at which held-out pass@1 peaked.
+"""What to train with: the search's winner, or what holds the KL at which held-out pass@1 peaked.
 
 A search sees the end of its trials. A validation sees their course, and where such settings go on
 to lose pass@1, the reference KL at its peak is the one worth holding (Gao et al. 2022, arXiv
@@ -47,7 +47,7 @@ class Choice:
 
 
 def choose(calibration: Calibration, report: ValidationReport | None) -> Choice:
-    """Return the settings to export.
+    """Return the settings to export and to train with.
 
     They are the calibration's own unless held-out pass@1 has fallen from its peak beyond chance,
     and at a larger reference KL than the peak's. Then they are, in this order: those of a trial
@@ -61,10 +61,10 @@ def choose(calibration: Calibration, report: ValidationReport | None) -> Choice:
         report: of a validation of these settings; None, or one of others, changes nothing.
 
     Raises:
-        NotCalibratedError: no trial was feasible, so there is nothing to export.
+        NotCalibratedError: no trial was feasible.
     """
     if calibration.settings is None:
-        raise NotCalibratedError(f"nothing to export: {calibration.reason}")
+        raise NotCalibratedError(f"nothing to export or train with: {calibration.reason}")
     own = Choice(calibration.settings, f"trial {calibration.winner}")
     arm = arm_of(calibration, report)
     if report is None or arm is None:

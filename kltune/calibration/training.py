@@ -5,17 +5,21 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from kltune.calibration.identity import identify
+from kltune.calibration.peak import choose
 from kltune.calibration.preflight import Setup, steps_of_epochs
-from kltune.calibration.record import read_calibration
+from kltune.calibration.record import Calibration, read_calibration
 from kltune.calibration.specs import rules_of, trial_spec, verl_value
+from kltune.calibration.validation import read_validation
 from kltune.domain.attempts import Limits
-from kltune.domain.events import Observer
+from kltune.domain.events import Note, Observer
+from kltune.domain.kl import KlSettings
 from kltune.domain.outcome import Outcome
 from kltune.domain.profiles import ROBUST, Profile
 from kltune.domain.trials import Role, Trial
-from kltune.errors import NotCalibratedError, SettingsError
+from kltune.errors import SettingsError
 from kltune.launchers import open_launcher
 from kltune.trial import TrialSpec, run_trial
+from kltune.trial.records import TrialRecord, read
 from kltune.verl.keys import Key
 from kltune.workspace import Workspace
 
@@ -52,11 +56,12 @@ class Training:
         with self.workspace.locked():
             calibration = read_calibration(self.workspace)
             identify(self.workspace, self.setup.settings)
-            if calibration.settings is None:
-                raise NotCalibratedError(f"nothing to train with: {calibration.reason}")
+            directory = self.workspace.trial(STAGE, "training")
+            begun = read(directory.trial, TrialRecord)
+            # Whatever a validation has shown since, a training keeps what it was begun with.
+            settings = begun.settings if begun is not None else self._settings(calibration)
             seed = self.setup.settings.content.search.seed
-            trial = Trial("training", Role.TRAINING, calibration.settings, seed)
-            directory = self.workspace.trial(STAGE, trial.name)
+            trial = Trial("training", Role.TRAINING, settings, seed)
             launcher = open_launcher(self.setup.settings.content.cluster)
             return run_trial(self.spec(trial), directory, self.workspace, launcher, self.observe)
 
@@ -80,6 +85,13 @@ class Training:
             save_freq=save_freq if save_freq > 0 else max(1, steps // CHECKPOINTS),
             cooldown=watch.cooldown,
         )
+
+    def _settings(self, calibration: Calibration) -> KlSettings:
+        """Return what an export would hold, too."""
+        choice = choose(calibration, read_validation(self.workspace))
+        if choice.reason:
+            self.observe(Note(choice.reason))
+        return choice.settings
 
     def _own_steps(self) -> int:
         own = verl_value(self.setup, Key.TOTAL_STEPS)

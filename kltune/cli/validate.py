@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -75,6 +76,11 @@ def validate(
     with Live(out, STAGE, setup.settings.band, runs) as live:
         report = Validation(setup, place, live).run()
     out.result(report_record(report), lambda console: show_validation(console, report))
+    if any(drawn.declined for task in report.tasks.values() for drawn in task.curves.values()):
+        out.hint(
+            f"kltune export --workspace {shlex.quote(str(workspace))} -o DIR",
+            "pass@1 has fallen from its peak beyond chance; says what holds the KL of the peak",
+        )
     if report.finding is Finding.REGRESSED:
         raise typer.Exit(1)
 

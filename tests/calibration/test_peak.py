@@ -187,5 +187,5 @@ def test_of_several_test_sets_the_one_that_peaks_first_decides():
 
 
 def test_nothing_is_chosen_where_nothing_was_found():
-    with pytest.raises(NotCalibratedError, match="nothing to export"):
+    with pytest.raises(NotCalibratedError, match="nothing to export or train with"):
         choose(calibration(None), None)

@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from kltune.cli.app import main
+from kltune.trial.records import read_trial
 
 from ..drift.data import row, write
 
@@ -83,3 +84,9 @@ def test_the_export_holds_the_kl_of_the_peak_and_says_why(hacked, capsys):
     control = yaml.safe_load(shown.stdout)["algorithm"]["kl_ctrl"]
     assert control["kl_coef"] == settings["kl_coef"]
     assert control["target_kl"] == settings["target_kl"]
+
+    # kltune's own training is the exported one.
+    assert main(["train", "--steps", "2", "--quiet"]) == 0
+    (begun,) = (read_trial(t) for t in hacked.workspace.trials("train"))
+    assert begun.settings.target_kl == settings["target_kl"]
+    assert begun.settings.kl_coef == settings["kl_coef"]

@@ -92,11 +92,11 @@ REWARD_HACKING = Rule(
         "score that is not trained on shows it (Gao et al. 2022), or a source that is right."
     ),
     fires=(
-        "the training score has risen by more than `score_noise` times its noise, and two "
-        "validations in a row have lost `held_out_loss` of the best one, or with it rises a "
-        "reward source while verl's own scorer has lost `held_out_loss` of its best level in "
-        "training, and `score_noise` times its noise; a warning where that scorer is not among "
-        "the sources, and one source rises alone while another has lost as much"
+        "the training score has risen by more than `score_noise` times its noise while two "
+        "validations in a row have lost `held_out_loss` of the best one; or while verl's own "
+        "scorer, as one of the reward sources, has lost as much of its best level in training, "
+        "beyond its noise, and another source has risen; a warning where that scorer is not among "
+        "them, and one source rises alone while another has lost as much"
     ),
     kind=Kind.COLLAPSE,
     action=Action.STOP,
