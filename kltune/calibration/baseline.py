@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from kltune import __version__
@@ -40,6 +41,9 @@ from kltune.verl.secrets import redact, redact_values
 from kltune.workspace import Workspace
 
 STAGE = "baseline"
+
+#: Seconds between two looks at what the others have done who share the study.
+LISTEN_S = 5.0
 
 
 @dataclass(slots=True)
@@ -108,7 +112,11 @@ class Baseline:
                 # were.
                 if trial.outcome is not None:
                     crew.start(trial.name, self._begin(trial, launcher))
-            return self._carry_out(search, crew, launcher)
+            try:
+                return self._carry_out(search, crew, launcher)
+            finally:
+                with suppress(LaunchError):  # the storage may be what has failed
+                    search.leave()
 
     def _carry_out(self, search: Search, crew: Crew, launcher: Launcher) -> Calibration:
         exhausted = False
@@ -120,10 +128,9 @@ class Baseline:
                     search.tell(_number(name), outcome)
             others = search.others()
             history = [*(t for t in others if _counts(t)), *own]
-            under_way = sum(t.outcome is None for t in others)
-            plan = self.plan()
-            plan = replace(plan, trials=0 if exhausted else max(0, plan.trials - under_way))
-            match next_action(plan, history, crew.running):
+            elsewhere = {trial.name for trial in others if trial.outcome is None}
+            plan = replace(self.plan(), trials=0) if exhausted else self.plan()
+            match next_action(plan, history, {*crew.running, *elsewhere}):
                 case Verdict() as verdict:
                     crew.end()
                     return self._conclude(verdict, history, own)
@@ -135,7 +142,7 @@ class Baseline:
                     if proposed is not None:
                         crew.start(proposed.name, self._begin(proposed, launcher))
                 case _:
-                    crew.wait()
+                    crew.wait(at_most_s=LISTEN_S if search.shared else None)
 
     def _begin(self, trial: Trial, launcher: Launcher) -> Looks:
         """Begin a trial, or take it up."""
@@ -227,7 +234,7 @@ class Baseline:
             reference=setup.reference,
             best_outside=verdict.best_outside.name if verdict.best_outside else None,
             band=setup.settings.band,
-            trials=tuple(history),
+            trials=tuple(t for t in history if t.outcome is not None or t in own),
             steps=setup.steps,
             held_fixed=held_fixed(setup.config, setup.release),
             overrides=redact_values(setup.overrides),
@@ -276,8 +283,8 @@ def _number(name: str) -> int:
 
 
 def _counts(trial: Trial) -> bool:
-    """Whether the trial of another workspace says something about its settings."""
-    return trial.outcome is not None and not trial.outcome.never_trained
+    """Whether the trial of another workspace says, or will say, something about its settings."""
+    return trial.outcome is None or not trial.outcome.never_trained
 
 
 def _seen(history: Sequence[Trial]) -> list[Seen]:

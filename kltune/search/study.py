@@ -7,6 +7,7 @@ on several machines, may share a study.
 
 from __future__ import annotations
 
+import time
 import warnings
 import zlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 #: Keys of a trial's user attributes, and of the study's.
 _OWNER, _SETTINGS, _KL_OFF = "kltune:workspace", "kltune:settings", "kltune:kl-off"
 _SOURCE, _OUTCOME, _MADE_WITH = "kltune:source", "kltune:outcome", "kltune:made-with"
+_HEARD_OF = "kltune:heard-of:"
+
+#: Seconds after which a workspace that is not heard of does not run its trials any more.
+SILENT_S = 300.0
 
 _REDRAWS = 20
 
@@ -76,6 +81,7 @@ class Search:
         self.owner = owner
         self.points = points
         self.seed = seed
+        self.shared = shared
         # Two that share a study and a seed would draw the same points.
         own = zlib.crc32(f"{seed} {owner}".encode())
         self._study = _open_study(storage, name, own if shared else seed)
@@ -91,22 +97,32 @@ class Search:
     def others(self) -> list[Trial]:
         """Return the trials of other workspaces in this study; without an outcome while they run.
 
-        One whose workspace never comes back is among them for good.
+        Tells the others that this one is at work. The open trial of one that has not been heard
+        of for ``SILENT_S`` seconds is left out until it comes back.
         """
-        from optuna.trial import TrialState
-
+        if not self.shared:
+            return []
         with _storage():
+            self._study.set_user_attr(_HEARD_OF + self.owner, time.time())
+            heard_of = self._study.user_attrs
             trials = self._study.get_trials(deepcopy=False)
         found = []
         for trial in trials:
-            told = trial.user_attrs.get(_OUTCOME)
-            open_or_told = told is not None or trial.state is TrialState.RUNNING
-            settings = _settings_of(trial)
-            if settings is None or not open_or_told or self._is_mine(trial):
+            settings, told = _settings_of(trial), trial.user_attrs.get(_OUTCOME)
+            if settings is None or self._is_mine(trial):
+                continue
+            since = time.time() - heard_of.get(_HEARD_OF + trial.user_attrs[_OWNER], 0.0)
+            if told is None and (trial.state.is_finished() or since > SILENT_S):
                 continue
             outcome = None if told is None else _outcomes().validate_python(told)
             found.append(Trial(self.name(trial.number), Role.SEARCH, settings, self.seed, outcome))
         return found
+
+    def leave(self) -> None:
+        """Tell the others not to wait for this workspace's open trials."""
+        if self.shared:
+            with _storage():
+                self._study.set_user_attr(_HEARD_OF + self.owner, 0.0)
 
     def _is_mine(self, trial: optuna.trial.FrozenTrial) -> bool:
         return bool(trial.user_attrs.get(_OWNER) == self.owner)

@@ -58,13 +58,21 @@ class Crew:
         ended, self._ended = self._ended, []
         return ended
 
-    def wait(self) -> None:
+    def wait(self, at_most_s: float | None = None) -> None:
         """Look at the trials until one has ended; return at once where that is so already.
+
+        Args:
+            at_most_s: seconds after which to return in any case; also waited where no trial
+                runs. None waits for as long as there are trials.
 
         Raises:
             LaunchError, SettingsError, KeyboardInterrupt: from one of the trials.
         """
-        while self._trials and not self._ended:
+        deadline = None if at_most_s is None else time.monotonic() + at_most_s
+        while not self._ended:
+            over = not self._trials if deadline is None else time.monotonic() >= deadline
+            if over:
+                return
             time.sleep(POLL_S)
             for name in list(self._trials):
                 self._look_at(name)

@@ -26,8 +26,8 @@ def spawn(project, quick_compose):
     context = multiprocessing.get_context("fork")
     started = []
 
-    def start(*words):
-        process = context.Process(target=_kltune, args=(words, project.path))
+    def start(*words, cwd=project.path):
+        process = context.Process(target=_kltune, args=(words, cwd))
         process.start()
         started.append(process)
         return process
@@ -40,6 +40,7 @@ def spawn(project, quick_compose):
 
 
 def _kltune(words, cwd):
+    os.chdir(cwd)
     with (cwd / "output.txt").open("a") as stream:
         sys.stdout = sys.stderr = stream
         sys.exit(main(list(words)))

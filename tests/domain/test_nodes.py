@@ -12,7 +12,7 @@ from kltune.domain.kl import KlSettings
 from kltune.domain.nodes import NodePlan, NodeVerdict, next_node_action
 from kltune.domain.outcome import Band, Ending, Outcome, Summary
 from kltune.domain.profiles import SEARCH
-from kltune.domain.protocol import RunTrial
+from kltune.domain.protocol import RunTrial, Wait
 from kltune.domain.scaling import proposals
 from kltune.domain.steps import Step
 from kltune.domain.transfer import elasticity, predicted_kl
@@ -29,12 +29,12 @@ def ended(trial, kl, score=0.5, critical=(), ending=Ending.COMPLETED, steps=10):
     return replace(trial, outcome=Outcome(ending, reason, summary, critical, 1.0, 0.1, 1))
 
 
-def carried_out(plan, kl_of):
+def carried_out(plan, kl_of, limit=None):
     """Carry a plan out with a function from settings to the KL that they give."""
     history = []
     while isinstance(action := next_node_action(plan, history), RunTrial):
         history.append(ended(action.trial, kl_of(action.trial.settings)))
-        assert len(history) <= plan.trials
+        assert len(history) <= (limit or plan.trials)
     return history, action
 
 
@@ -87,6 +87,58 @@ def test_a_trial_that_never_trained_ends_the_stage():
     trial = next_node_action(PLAN, []).trial
     verdict = next_node_action(PLAN, [ended(trial, None, ending=Ending.FAILED, steps=0)])
     assert "before its first step" in verdict.reason
+
+
+def test_the_best_is_confirmed_on_fresh_seeds():
+    plan = replace(PLAN, trials=3, confirmation_seeds=(1001, 2001))
+    history, verdict = carried_out(plan, lambda s: 0.02, limit=5)
+    assert [(t.role, t.seed) for t in history[3:]] == [
+        (Role.CONFIRM_WINNER, 1001),
+        (Role.CONFIRM_WINNER, 2001),
+    ]
+    assert verdict.calibrated
+    assert "on 2 fresh seed(s), inside" in verdict.reason
+
+
+def test_one_that_a_fresh_seed_puts_outside_makes_room_for_the_next():
+    plan = replace(PLAN, trials=3, confirmation_seeds=(1001,))
+    history = []
+    while isinstance(action := next_node_action(plan, history), RunTrial):
+        trial = action.trial
+        # The rule that comes first has the best score, and does not hold.
+        first = trial.settings.key() == plan.proposals[0].settings.key()
+        fresh = trial.role is Role.CONFIRM_WINNER
+        history.append(ended(trial, 0.2 if first and fresh else 0.02, 0.9 if first else 0.5))
+    assert [t.name for t in history[3:]] == ["confirm-winner-1", "confirm-winner-2"]
+    assert action.calibrated
+    assert action.winner.name == "literal"
+
+
+def test_side_by_side_the_rules_are_begun_at_once_and_the_curve_waits():
+    history, running = [], set()
+    while isinstance(action := next_node_action(PLAN, history, running), RunTrial):
+        history.append(action.trial)
+        running.add(action.trial.name)
+    assert [t.name for t in history] == ["per-8-nodes", "literal", "hold"]
+    assert action == Wait()
+    # KL 0.2 at a coefficient of 0.01: the curve asks for a larger one, once.
+    history[0] = ended(history[0], 0.2)
+    running.remove("per-8-nodes")
+    action = next_node_action(PLAN, history, running)
+    assert action.trial.name == "near-1"
+    history.append(action.trial)
+    running.add("near-1")
+    history[1] = ended(history[1], 0.21)
+    running.remove("literal")
+    again = next_node_action(PLAN, history, running)
+    assert again == Wait() or abs(again.trial.settings.kl_coef / 0.1 - 1) > 0.2
+
+
+def test_a_failing_gate_ends_what_runs_beside_it():
+    first = next_node_action(PLAN, []).trial
+    second = next_node_action(PLAN, [first], {first.name}).trial
+    failed = ended(first, None, critical=("consistency-rollout",), ending=Ending.STOPPED, steps=1)
+    assert isinstance(next_node_action(PLAN, [failed, second], {second.name}), NodeVerdict)
 
 
 GOOD = Step(

@@ -1,4 +1,5 @@
 import math
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -8,14 +9,14 @@ from kltune.domain.kl import KlSettings
 from kltune.domain.outcome import NOT_IN_EFFECT, Band, Ending, Outcome, Summary
 from kltune.domain.protocol import (
     Plan,
-    Role,
     RunTrial,
     Search,
-    Trial,
     Verdict,
+    Wait,
     launch_is_at_fault,
     next_action,
 )
+from kltune.domain.trials import Role, Trial
 
 BAND = Band(0.01, 0.03)
 REFERENCE = KlSettings(0.001, 0.02, 10_000.0)
@@ -196,3 +197,52 @@ def test_whatever_trials_come_to_the_protocol_ends_and_repeats_nothing(
         assert verdict.winner.outcome.feasible(BAND)
         confirmed = [t.outcome for t in history if t.role is Role.CONFIRM_WINNER]
         assert bool(confirmed) is bool(seeds)
+
+
+def test_nothing_is_decided_before_the_search_has_ended():
+    done = Trial("reference", Role.REFERENCE, REFERENCE, 1, outcome())
+    running = Trial("search-000", Role.SEARCH, KlSettings(0.01), 1)
+    assert next_action(plan(trials=1), [done, running], {"search-000"}) == Wait()
+    assert isinstance(next_action(plan(trials=2), [done, running], {"search-000"}), Search)
+
+
+def test_searching_does_not_wait_for_the_reference():
+    running = Trial("reference", Role.REFERENCE, REFERENCE, 1)
+    assert isinstance(next_action(plan(trials=2), [running], {"reference"}), Search)
+
+
+def test_what_nobody_watches_is_taken_up_before_anything_is_begun():
+    running = Trial("reference", Role.REFERENCE, REFERENCE, 1)
+    left = Trial("search-000", Role.SEARCH, KlSettings(0.01), 1)
+    action = next_action(plan(trials=5), [running, left], {"reference"})
+    assert action == RunTrial(left)
+
+
+@settings(max_examples=200)
+@given(st.data(), st.integers(1, 4), st.integers(0, 5), st.integers(0, 2))
+def test_side_by_side_the_protocol_ends_and_repeats_nothing_as_well(data, width, trials, fresh):
+    a_plan = plan(trials=trials, confirmation_seeds=tuple(range(1001, 1001 + fresh)))
+    history, running, verdict = [], set(), None
+    for _ in range(200):
+        action = next_action(a_plan, history, running)
+        if isinstance(action, Verdict):
+            verdict = action
+            break
+        if not isinstance(action, Wait) and len(running) < width:
+            if isinstance(action, Search):
+                n = sum(t.role is Role.SEARCH for t in history)
+                action = RunTrial(Trial(f"search-{n}", Role.SEARCH, KlSettings(0.01 + n), 1))
+            history.append(action.trial)
+            running.add(action.trial.name)
+        else:
+            name = data.draw(st.sampled_from(sorted(running)))
+            running.remove(name)
+            end = data.draw(OUTCOMES)
+            history = [replace(t, outcome=end) if t.name == name else t for t in history]
+    assert verdict is not None
+    points = [(t.role, t.settings.key(), t.seed) for t in history]
+    assert len(points) == len(set(points))
+    assert len({t.name for t in history}) == len(history)
+    assert launch_is_at_fault(history) or not running
+    if not launch_is_at_fault(history):
+        assert sum(t.role is Role.SEARCH for t in history) == trials

@@ -82,6 +82,9 @@ class Project:
     def record(self, trial, number=1):
         return read(self.attempt(trial, number).plan, AttemptRecord)
 
+    def identity(self):
+        return json.loads(self.workspace.identity.read_text())["id"]
+
     def calibration(self):
         return json.loads(self.workspace.calibration.read_text())
 
