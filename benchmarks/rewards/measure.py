@@ -21,7 +21,7 @@ from kltune.calibration.specs import rules_of, trial_spec
 from kltune.domain.attempts import Limits
 from kltune.domain.events import FindingSeen
 from kltune.domain.kl import KlSettings
-from kltune.domain.protocol import Role, Trial
+from kltune.domain.trials import Role, Trial
 from kltune.launchers import open_launcher
 from kltune.settings import load
 from kltune.trial import run_trial
@@ -38,7 +38,7 @@ OVERRIDES = {"actor_rollout_ref.actor.optim.lr": 3.0e-4}
 
 
 def train(name: str, rewards: dict[str, dict[str, object]], place: Path) -> dict[str, object]:
-    """Train once under watch; return the scores by step and what the rules said."""
+    """Train once under watch; return scores and sources by step, and what the rules said."""
     config = place / f"{name}.yaml"
     config.write_text(yaml.safe_dump({"rewards": rewards, "verl": {"overrides": OVERRIDES}}))
     setup = prepare(load("cpu-tiny", config, options={"search.steps": STEPS}))
@@ -69,6 +69,11 @@ def train(name: str, rewards: dict[str, dict[str, object]], place: Path) -> dict
         "ending": outcome.ending.value,
         "findings": said,
         "score": {s.step: round(s.score, 3) for s in steps if s.score is not None},
+        "sources": {
+            s.step: {name: round(value, 3) for name, value in s.sources.items()}
+            for s in steps
+            if s.sources
+        },
         "validation": {
             s.step: {
                 key.split("/")[-2]: round(value, 3)

@@ -45,7 +45,7 @@ def parse(text):
     return value
 
 
-def parse_value(text):
+def parse_value(text, ends=""):
     if text[:1] == "'":
         out, i = "", 1
         while text[i] != "'":
@@ -55,15 +55,15 @@ def parse_value(text):
     if text[:1] in "[{" and text:
         items, rest, closing = [], text[1:], "]" if text[0] == "[" else "}"
         while not rest.startswith(closing):
-            item, rest = parse_value(rest.lstrip(", "))
+            item, rest = parse_value(rest.lstrip(", "), ",:" + closing)
             items.append(item)
             if rest.startswith(":"):
-                item, rest = parse_value(rest[1:])
+                item, rest = parse_value(rest[1:], "," + closing)
                 items.append(item)
         if closing == "}":
             return dict(zip(items[::2], items[1::2], strict=True)), rest[1:]
         return items, rest[1:]
-    end = next((i for i, c in enumerate(text) if c in ",]}:" and "/" not in text), len(text))
+    end = next((i for i, c in enumerate(text) if c in ends), len(text))
     word = text[:end]
     for kind in ({"null": None, "true": True, "false": False}.__getitem__, int, float, str):
         try:

@@ -66,7 +66,7 @@ def _risen(run: History, source: str, limits: Limits) -> bool:
     start, now, noise = course.start, course.level(SMOOTHED), course.noise
     if start is None or now is None or noise is None:
         return False
-    return now - start > limits["score_noise"] * noise
+    return now - start > limits["score_slip_noise"] * noise
 
 
 def _lost(run: History, source: str, limits: Limits) -> tuple[float, float, float] | None:
@@ -75,7 +75,7 @@ def _lost(run: History, source: str, limits: Limits) -> tuple[float, float, floa
     best, now, noise = course.peak, course.level(SMOOTHED), course.noise
     if best is None or now is None or noise is None or best <= 0:
         return None
-    bound = best - max(limits["held_out_loss"] * best, limits["score_noise"] * noise)
+    bound = best - max(limits["held_out_loss"] * best, limits["score_slip_noise"] * noise)
     return (best, bound, now) if now < bound else None
 
 
@@ -94,9 +94,10 @@ REWARD_HACKING = Rule(
     fires=(
         "the training score has risen by more than `score_noise` times its noise while two "
         "validations in a row have lost `held_out_loss` of the best one; or while verl's own "
-        "scorer, as one of the reward sources, has lost as much of its best level in training, "
-        "beyond its noise, and another source has risen; a warning where that scorer is not among "
-        "them, and one source rises alone while another has lost as much"
+        "scorer, as one of the reward sources, has lost as much of its best level in training and "
+        "another source has risen, each by more than `score_slip_noise` times its noise; a "
+        "warning where that scorer is not among them, and one source rises alone while another "
+        "has lost as much"
     ),
     kind=Kind.COLLAPSE,
     action=Action.STOP,
