@@ -234,6 +234,12 @@ class Validation:
         # What is asked of several test sets may not be found by chance more often than of one.
         alpha = LEVEL / len(tasks.problems)
         steps = {trial: read_steps(self._directory(trial)) for trial in whole}
+        # Every arm begins at the base model, which the reference has validated for its seed.
+        base = {
+            t.seed: {s: r for s, r in found[t].items() if s == 0}
+            for t in whole
+            if _arm(t) == REFERENCE
+        }
         reports = {}
         for task, problems in tasks.problems.items():
             runs: dict[str, list[Results]] = {BASE: [], **{arm: [] for arm in arms}}
@@ -243,7 +249,7 @@ class Validation:
                     runs[BASE].append(by_step[0][task])
                 runs[_arm(trial)].append(by_step[max(by_step)][task])
             seen = {
-                t: Observed(steps[t], {s: results[task] for s, results in found[t].items()})
+                t: Observed(steps[t], {s: r[task] for s, r in (base[t.seed] | found[t]).items()})
                 for t in whole
             }
             reports[task] = TaskReport(

@@ -51,8 +51,11 @@ def test_calibrated_settings_that_are_better_are_found_to_be(calibrated, capsys)
     }  # fmt: skip
     expected = levels["calibrated"]["pass_at_1"] - levels["reference"]["pass_at_1"]
     assert found["calibrated over reference"]["difference"] == pytest.approx(expected)
-    points = report["curves"]["reference"]["points"]
-    assert [p["step"] for p in points] == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+    curves = report["tasks"]["test"]["curves"]
+    for arm in ("reference", "calibrated"):
+        points = curves[arm]["points"]
+        assert [p["step"] for p in points] == [0, 1, 2, 3, 4, 5, 6, 7, 8]
+        assert points[0]["pass_at_1"] == levels["base"]["pass_at_1"]
     assert points[-1]["sqrt_kl"] == pytest.approx(points[-1]["kl"] ** 0.5)
     assert main(["export", "-o", "out", "--quiet"]) == 0
     header = (calibrated.path / "out" / "config.yaml").read_text()
@@ -122,6 +125,23 @@ def test_another_test_set_is_another_validation(calibrated, capsys):
     code, report = validated(capsys, "--seeds", "1", "--task", str(other), "--fresh")
     assert (code, list(report["tasks"])) == (0, ["other"])
     assert (calibrated.workspace.path / "set-aside" / "validate-1").is_dir()
+
+
+def test_every_test_set_has_its_curves(calibrated, capsys):
+    half = [row(n, split="test") for n in range(300)]
+    first = write(calibrated.path / "first.parquet", half[:150])
+    second = write(calibrated.path / "second.parquet", half[150:])
+    _, report = validated(capsys, "--seeds", "2", "--task", str(first), "--task", str(second))
+    curves = {task: found["curves"] for task, found in report["tasks"].items()}
+    assert {task: set(arms) for task, arms in curves.items()} == {
+        "first": {"reference", "calibrated"}, "second": {"reference", "calibrated"}
+    }  # fmt: skip
+    peaks = {task: arms["calibrated"]["peak"]["pass_at_1"] for task, arms in curves.items()}
+    assert peaks["first"] != peaks["second"]
+    assert main(["export", "-o", "out", "--quiet"]) == 0
+    header = (calibrated.path / "out" / "config.yaml").read_text()
+    assert "# first: pass@1 peaked at" in header
+    assert "# second: pass@1 peaked at" in header
 
 
 def test_thirty_problems_ask_for_repeated_samples(calibrated, capsys):
