@@ -62,7 +62,7 @@ def batch_overrides(before: Batch, after: Batch, release: Release) -> dict[str, 
 
 
 def micro_batch(settings: Settings) -> MicroBatch | None:
-    """Return the actor's micro batch in these settings; None where verl chooses its size.
+    """Return the actor's micro batch in these settings; None where they name none.
 
     Raises:
         LaunchError: verl is not installed.
@@ -71,11 +71,21 @@ def micro_batch(settings: Settings) -> MicroBatch | None:
     verl = find_verl()
     release = release_of(verl.version)
     cluster, overrides = settings.content.cluster, settings.content.verl.overrides
-    batch = batch_of(
-        compose({k: v for k, v in overrides.items() if not k.startswith("hydra.")}, verl), release
-    )
-    ranks = cluster.nodes * cluster.gpus_per_node
+    config = compose({k: v for k, v in overrides.items() if not k.startswith("hydra.")}, verl)
+
+    def number(key: Key) -> int:
+        return int(value_at(config, release.path(key) or "") or 0)
+
+    if value_at(config, release.path(Key.DYNAMIC_BATCH_SIZE) or ""):
+        longest = number(Key.MAX_PROMPT_LENGTH) + number(Key.MAX_RESPONSE_LENGTH)
+        return MicroBatch.of_tokens(
+            release.key(Key.MAX_TOKENS) or "", number(Key.MAX_TOKENS), longest
+        )
+    batch = batch_of(config, release)
     key = release.key(Key.MICRO_BATCH_SIZE)
     if batch.actor.micro is None or key is None:
         return None
-    return MicroBatch(key, batch.actor.micro, batch.actor.prompts * batch.responses // ranks)
+    ranks = cluster.nodes * cluster.gpus_per_node
+    return MicroBatch.of_rows(
+        key, batch.actor.micro, batch.actor.prompts * batch.responses // ranks
+    )

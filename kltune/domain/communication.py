@@ -160,17 +160,31 @@ class RankTrace:
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """Sizes that the advice speaks of.
+    """Size that the advice speaks of.
 
     Attributes:
-        key: verl's override key of the micro batch.
-        rows: rows that a GPU takes at a time.
-        rows_per_update: rows of an update on one GPU.
+        key: verl's override key of it.
+        size: rows or tokens that a GPU takes at a time.
+        unit: which of the two.
+        lower: the next smaller size that works; None where there is none.
     """
 
     key: str
-    rows: int
-    rows_per_update: int
+    size: int
+    unit: str
+    lower: int | None
+
+    @classmethod
+    def of_rows(cls, key: str, rows: int, rows_per_update: int) -> MicroBatch:
+        """Return one of a number of rows, which must divide the rows of an update on one GPU."""
+        lower = (n for n in range(rows - 1, 0, -1) if rows_per_update % n == 0)
+        return cls(key, rows, "rows", next(lower, None))
+
+    @classmethod
+    def of_tokens(cls, key: str, tokens: int, longest: int) -> MicroBatch:
+        """Return one of as many rows as fit into a number of tokens: the longest row must."""
+        lower = max(tokens // 2, longest)
+        return cls(key, tokens, "tokens", lower if lower < tokens else None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,13 +214,14 @@ def advise(shares: Iterable[RankShare], micro: MicroBatch | None = None) -> Advi
     over = f"{seen}, over the protocol's limit of {LIMIT:.0%}"
     if micro is None:
         return Advice(f"{over}: lower the micro batch (name the run's configuration)", {})
-    if micro.rows <= 1:
-        return Advice(f"{over}, and the micro batch cannot be lower than {micro.rows}", {})
-    lower = max(n for n in range(1, micro.rows) if micro.rows_per_update % n == 0)
-    before, after = (-(-micro.rows_per_update // rows) for rows in (micro.rows, lower))
+    if micro.lower is None:
+        return Advice(
+            f"{over}, and the micro batch cannot be lower than {micro.size} {micro.unit}", {}
+        )
     return Advice(
-        f"{over}: lower the micro batch from {micro.rows} to {lower} rows. Measure again: FSDP "
-        f"gathers the weights once a micro batch, so an update gathers {after} instead of "
-        f"{before} times, and only a better overlap can win that back",
-        {micro.key: lower},
+        f"{over}: lower the micro batch from {micro.size} to {micro.lower} {micro.unit}. Measure "
+        "again: FSDP gathers the weights once a micro batch, so an update gathers them "
+        f"{micro.size / micro.lower:.2g} times as often, and only a better overlap can win that "
+        "back",
+        {micro.key: micro.lower},
     )

@@ -43,6 +43,7 @@ class Key(Enum):
     ROLLOUTS_PER_PROMPT = "actor_rollout_ref.rollout.n"
     MINI_BATCH_SIZE = "actor_rollout_ref.actor.ppo_mini_batch_size"
     MICRO_BATCH_SIZE = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
+    MAX_TOKENS = "actor_rollout_ref.actor.ppo_max_token_len_per_gpu"
     CRITIC_MINI_BATCH_SIZE = "critic.ppo_mini_batch_size"
     CRITIC_MICRO_BATCH_SIZE = "critic.ppo_micro_batch_size_per_gpu"
     REF_LOG_PROB_MICRO_BATCH_SIZE = "actor_rollout_ref.ref.log_prob_micro_batch_size_per_gpu"

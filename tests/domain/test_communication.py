@@ -60,7 +60,7 @@ def share(part):
     return RankShare("5", 10.0, 10.0 * part, None, {})
 
 
-MICRO = MicroBatch("actor.micro", 32, 64)
+MICRO = MicroBatch.of_rows("actor.micro", 32, 64)
 
 
 def test_the_advice_is_for_the_worst_rank():
@@ -73,9 +73,12 @@ def test_the_advice_is_for_the_worst_rank():
     ("part", "micro", "overrides", "says"),
     [
         (0.20, MICRO, {}, "nothing is to be done"),
-        (0.21, MICRO, {"actor.micro": 16}, "gathers 4 instead of 2 times"),
-        (0.21, MicroBatch("m", 6, 36), {"m": 4}, "from 6 to 4"),
-        (0.21, MicroBatch("m", 1, 36), {}, "cannot be lower than 1"),
+        (0.21, MICRO, {"actor.micro": 16}, "gathers them 2 times as often"),
+        (0.21, MicroBatch.of_rows("m", 6, 36), {"m": 4}, "from 6 to 4 rows"),
+        (0.21, MicroBatch.of_rows("m", 1, 36), {}, "cannot be lower than 1 rows"),
+        (0.21, MicroBatch.of_tokens("t", 20480, 10240), {"t": 10240}, "to 10240 tokens"),
+        (0.21, MicroBatch.of_tokens("t", 16384, 12288), {"t": 12288}, "1.3 times as often"),
+        (0.21, MicroBatch.of_tokens("t", 10240, 10240), {}, "cannot be lower than 10240 tokens"),
         (0.21, None, {}, "name the run's configuration"),
     ],
 )
