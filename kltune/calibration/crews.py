@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
 from kltune.domain.events import Note, Observer
+from kltune.domain.outcome import Outcome
 from kltune.launchers import Launcher
 from kltune.settings import Cluster
 from kltune.trial import Crew
+from kltune.trial.run import Looks
 
 
 def open_crew(cluster: Cluster, launcher: Launcher, observe: Observer) -> Crew:
@@ -27,3 +31,24 @@ def open_crew(cluster: Cluster, launcher: Launcher, observe: Observer) -> Crew:
         )
     )
     return Crew(max(1, room))
+
+
+def each_ended(crew: Crew, trials: Iterable[tuple[str, Looks]]) -> Iterator[tuple[str, Outcome]]:
+    """Run trials that do not depend on one another, and yield each as it ends.
+
+    Args:
+        crew: runs them.
+        trials: by name; the next is asked for when there is a place for it.
+
+    Raises:
+        LaunchError, SettingsError, KeyboardInterrupt: from one of the trials.
+    """
+    for name, trial in trials:
+        crew.start(name, trial)
+        while crew.is_full:
+            crew.wait()
+            yield from crew.ended()
+    while crew.running:
+        crew.wait()
+        yield from crew.ended()
+    yield from crew.ended()

@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
+from kltune.calibration.crews import each_ended, open_crew
 from kltune.calibration.identity import identify
 from kltune.calibration.preflight import Setup
 from kltune.calibration.record import Calibration, read_calibration
@@ -24,11 +25,11 @@ from kltune.domain.outcome import Outcome
 from kltune.domain.profiles import ROBUST
 from kltune.domain.trials import Role, Trial
 from kltune.errors import NotCalibratedError, SettingsError
-from kltune.launchers import open_launcher
+from kltune.launchers import Launcher, open_launcher
 from kltune.settings import differences
-from kltune.trial import TrialSpec, run_trial
-from kltune.trial.records import as_json, read, save
-from kltune.trial.run import read_steps
+from kltune.trial import TrialSpec, watch_trial
+from kltune.trial.records import as_json, free_slot, read, save
+from kltune.trial.run import Looks, read_steps
 from kltune.validation import (
     Comparison,
     Curve,
@@ -136,16 +137,23 @@ class Validation:
             tasks = find_tasks(self.setup, self.workspace)
             arms = arms_of(calibration)
             self._same_as_before(tasks, arms, calibration.steps)
-            launcher = open_launcher(self.setup.settings.content.cluster)
-            outcomes: dict[Trial, Outcome] = {}
-            found: dict[Trial, _ByStep] = {}
-            for trial in self.trials(arms):
-                spec = self.spec(trial, tasks, calibration.steps)
-                outcomes[trial] = run_trial(
-                    spec, self._directory(trial), self.workspace, launcher, self.observe
+            cluster = self.setup.settings.content.cluster
+            launcher = open_launcher(cluster)
+            trials = self.trials(arms)
+            ended: dict[str, Outcome] = {}
+            answers: dict[str, _ByStep] = {}
+            with open_crew(cluster, launcher, self.observe) as crew:
+                looks = (
+                    (trial.name, self._begin(trial, tasks, calibration.steps, launcher))
+                    for trial in trials
                 )
-                # Read at once: answers that fit no problem show after one trial, not after all.
-                found[trial] = self._results(trial, tasks)
+                for name, outcome in each_ended(crew, looks):
+                    ended[name] = outcome
+                    # Read at once: answers that fit no problem show after one trial, not after
+                    # all.
+                    answers[name] = self._results(name, tasks)
+            outcomes = {trial: ended[trial.name] for trial in trials}
+            found = {trial: answers[trial.name] for trial in trials}
             report = self._report(tasks, arms, outcomes, found)
             save(self.workspace.validation, report)
             self.workspace.decide("validation", finding=report.finding.value, reason=report.reason)
@@ -188,8 +196,14 @@ class Validation:
             keep_answers=True,
         )
 
-    def _directory(self, trial: Trial) -> TrialDir:
-        return self.workspace.trial(STAGE, trial.name)
+    def _begin(self, trial: Trial, tasks: Tasks, steps: int, launcher: Launcher) -> Looks:
+        slot = free_slot(self.workspace.trials(STAGE))
+        spec = replace(self.spec(trial, tasks, steps), slot=slot)
+        directory = self._directory(trial.name)
+        return watch_trial(spec, directory, self.workspace, launcher, self.observe)
+
+    def _directory(self, name: str) -> TrialDir:
+        return self.workspace.trial(STAGE, name)
 
     def _same_as_before(self, tasks: Tasks, arms: Mapping[str, KlSettings], steps: int) -> None:
         wanted = self.setup.settings.content.validation
@@ -233,7 +247,7 @@ class Validation:
         content = self.setup.settings.content.validation
         # What is asked of several test sets may not be found by chance more often than of one.
         alpha = LEVEL / len(tasks.problems)
-        steps = {trial: read_steps(self._directory(trial)) for trial in whole}
+        steps = {trial: read_steps(self._directory(trial.name)) for trial in whole}
         # Every arm begins at the base model, which the reference has validated for its seed.
         base = {
             t.seed: {s: r for s, r in found[t].items() if s == 0}
@@ -274,10 +288,10 @@ class Validation:
             finished=time.time(),
         )
 
-    def _results(self, trial: Trial, tasks: Tasks) -> _ByStep:
+    def _results(self, name: str, tasks: Tasks) -> _ByStep:
         """Return the results of a trial by step and test set."""
         found = {}
-        for attempt in self._directory(trial).attempts():
+        for attempt in self._directory(name).attempts():
             for step, path in dumped_steps(attempt.validation).items():
                 found[step] = tally(read_dump(path), tasks.problems)
         return found

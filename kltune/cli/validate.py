@@ -11,6 +11,7 @@ from kltune.cli.options import (
     DEFAULT_WORKSPACE,
     ConfigOption,
     FormatOption,
+    ParallelOption,
     PresetOption,
     QuietOption,
     SetOption,
@@ -43,6 +44,7 @@ def validate(
     samples: Annotated[
         int | None, typer.Option("--samples", help="Answers to each problem; 1 is greedy.")
     ] = None,
+    parallel: ParallelOption = None,
     fresh: Annotated[
         bool, typer.Option("--fresh", help="Set an earlier validation aside and start over.")
     ] = False,
@@ -66,6 +68,7 @@ def validate(
         "validate.seeds": seeds,
         "validate.tasks": tasks or None,
         "validate.samples": samples,
+        "cluster.parallel": parallel,
     }
     setup = prepare(settings_of(preset, config, overrides, options))
     place = Workspace(workspace)

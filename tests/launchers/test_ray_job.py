@@ -53,6 +53,8 @@ def test_what_was_asked_for_and_what_the_cluster_has(jobs):
     handle = jobs.submit("true", nodes=4, gpus=8)
     room = jobs.launcher._room(handle, {"nodes": "4", "gpus_per_node": "8"})
     assert room == "asked for 4 nodes of 8 GPUs; the cluster has 1 nodes with 2 GPUs"
+    asked = [(1, 1), (1, 2), (2, 1), (1, 3)]
+    assert [jobs.launcher.room(*size) for size in asked] == [2, 1, 1, 0]
 
 
 def test_a_cluster_that_does_not_answer_is_told(tmp_path):
