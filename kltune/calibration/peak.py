@@ -88,7 +88,7 @@ def choose(calibration: Calibration, report: ValidationReport | None) -> Choice:
             f"step {drawn.peak.step}",
         )
     if not calibration.band.holds(kl):
-        seen += f". The peak lies outside the band {calibration.band}"
+        seen += f". The peak lies outside the band {calibration.band}; confirm it with another one"
     return _holding(kl, calibration, own, seen)
 
 

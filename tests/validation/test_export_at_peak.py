@@ -1,14 +1,17 @@
 """A reward that is hacked: what is exported holds the KL at which held-out pass@1 peaked."""
 
 import json
+import shlex
 import subprocess
 import sys
 
 import pytest
 import yaml
 
+from kltune.calibration import read_calibration
 from kltune.cli.app import main
 from kltune.trial.records import read_trial
+from kltune.workspace import Workspace
 
 from ..drift.data import row, write
 
@@ -84,6 +87,13 @@ def test_the_export_holds_the_kl_of_the_peak_and_says_why(hacked, capsys):
     control = yaml.safe_load(shown.stdout)["algorithm"]["kl_ctrl"]
     assert control["kl_coef"] == settings["kl_coef"]
     assert control["target_kl"] == settings["target_kl"]
+
+    # What is said to confirm it trains with it.
+    words = shlex.split(confirm)[1:]
+    assert main([*words, "--quiet", "--steps", "2"]) in (0, 1)
+    again = read_calibration(Workspace(hacked.path / "AT-PEAK"))
+    assert again.reference.target_kl == settings["target_kl"]
+    assert again.reference.kl_coef == settings["kl_coef"]
 
     # kltune's own training is the exported one.
     assert main(["train", "--steps", "2", "--quiet"]) == 0
