@@ -316,6 +316,10 @@ class Settings:
         """Return where a verl override came from."""
         return self.origin(f"verl.overrides[{bare(key)}]")
 
+    def names(self, section: str) -> bool:
+        """Whether the preset, the file or the command line says anything about a section."""
+        return any(path.startswith(f"{section}.") for path in self.origins)
+
     def identity(self) -> dict[str, Any]:
         """Return what decides the result of a trial: a workspace holds one identity.
 

@@ -26,10 +26,13 @@ from kltune.cli.options import (
     WorkspaceOption,
     settings_of,
 )
-from kltune.cli.output import Format, Output
+from kltune.cli.output import Ended, Format, Output, hint
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from kltune.calibration import Calibration
+    from kltune.settings import Settings
 
 
 class Since(str, Enum):
@@ -59,25 +62,24 @@ def run(
 ) -> None:
     """Run the whole protocol and write a calibrated config.yaml.
 
-    Without any argument, and without a kltune.yaml here, it calibrates the shipped tiny model on
-    this machine's CPU. Interrupted or killed, the same command goes on where it stopped.
+    After the baseline come the stages that the settings name: scale, validate. Without any
+    argument, and without a kltune.yaml here, it calibrates the shipped tiny model on this
+    machine's CPU. Interrupted or killed, the same command goes on where it stopped.
     """
+    from kltune.cli import scale, validate
+
     out = Output(form, quiet)
     options = _budget(trials, steps, epochs, timeout, max_gpu_hours, parallel)
-    calibration = _calibrate(out, workspace, config, preset, overrides, options, fresh, since)
-    if calibration.settings is not None:
-        from kltune.calibration.drift import remembered
-        from kltune.calibration.export import write_config
-        from kltune.calibration.validation import read_validation
-        from kltune.workspace import Workspace
-
-        place = Workspace(workspace)
-        directory = place.calibrated
-        write_config(calibration, directory, remembered(place), read_validation(place))
-        out.note(f"Wrote {directory / 'config.yaml'}")
-        where = shlex.quote(str(workspace))
-        out.hint(f"kltune export --workspace {where} -o DIR", "the config, where you want it")
-    _finish(calibration)
+    settings, calibration = _calibrate(
+        out, workspace, config, preset, overrides, options, fresh, since
+    )
+    scaled = validated = None
+    if calibration.calibrated:
+        if settings.names("scale"):
+            scaled = scale.carry_out(out, settings, workspace)
+        if settings.names("validate"):
+            validated = validate.carry_out(out, settings, workspace)
+    out.end(_whole(calibration, scaled, validated, _write(calibration, workspace)))
 
 
 def baseline(
@@ -98,13 +100,13 @@ def baseline(
     """Step 1: a reference trial, a search, and a confirmation on fresh seeds."""
     out = Output(form, quiet)
     options = _budget(trials, steps, epochs, timeout, max_gpu_hours, parallel)
-    calibration = _calibrate(out, workspace, config, preset, overrides, options, fresh)
+    _, calibration = _calibrate(out, workspace, config, preset, overrides, options, fresh)
+    notes: tuple[str, ...] = ()
     if calibration.settings is not None:
         where = shlex.quote(str(workspace))
-        out.hint(
-            f"kltune export --workspace {where} -o calibrated", "a config that verl trains with"
-        )
-    _finish(calibration)
+        command = f"kltune export --workspace {where} -o calibrated"
+        notes = (hint(command, "a config that verl trains with"),)
+    out.end(_ended(calibration, notes))
 
 
 def _budget(
@@ -134,12 +136,10 @@ def _calibrate(
     options: dict[str, Any],
     fresh: bool,
     since: Since | None = None,
-) -> Calibration:
+) -> tuple[Settings, Calibration]:
     from kltune.calibration import Baseline, prepare, start_over
     from kltune.calibration.recalibration import begin_again, fewer
     from kltune.cli.live import Live
-    from kltune.cli.show import show_calibration
-    from kltune.trial.records import as_json
     from kltune.workspace import Workspace
 
     settings = settings_of(preset, config, overrides, options)
@@ -156,10 +156,55 @@ def _calibrate(
     runs = 1 + search.trials + 2 * search.confirmations
     with Live(out, "baseline", setup.settings.band, runs) as live:
         calibration = Baseline(setup, workspace, live).run()
-    out.result(as_json(calibration), lambda console: show_calibration(console, calibration))
-    return calibration
+    return settings, calibration
 
 
-def _finish(calibration: Calibration) -> None:
-    if not calibration.calibrated:
-        raise typer.Exit(1)
+def _write(calibration: Calibration, path: Path) -> tuple[str, ...]:
+    """Write the configuration, and return what to say about it."""
+    if calibration.settings is None:
+        return ()
+    from kltune.calibration.drift import remembered
+    from kltune.calibration.export import write_config
+    from kltune.calibration.validation import read_validation
+    from kltune.workspace import Workspace
+
+    workspace = Workspace(path)
+    directory = workspace.calibrated
+    write_config(calibration, directory, remembered(workspace), read_validation(workspace))
+    command = f"kltune export --workspace {shlex.quote(str(path))} -o DIR"
+    return (
+        f"Wrote {directory / 'config.yaml'}",
+        hint(command, "the config, where you want it"),
+    )
+
+
+def _ended(calibration: Calibration, notes: tuple[str, ...] = ()) -> Ended:
+    from kltune.cli.show import show_calibration
+    from kltune.trial.records import as_json
+
+    return Ended(
+        as_json(calibration),
+        lambda console: show_calibration(console, calibration),
+        calibration.calibrated,
+        notes,
+    )
+
+
+def _whole(
+    calibration: Calibration,
+    scaled: Ended | None,
+    validated: Ended | None,
+    notes: tuple[str, ...],
+) -> Ended:
+    """Return all stages as one; for machines, the later ones beside the baseline's result."""
+    first = _ended(calibration)
+    later = {"scale": scaled, "validation": validated}
+    stages = [first, *(stage for stage in later.values() if stage is not None)]
+
+    def show(console: Console) -> None:
+        for stage in stages:
+            stage.show(console)
+
+    value = {**first.value, **{name: stage and stage.value for name, stage in later.items()}}
+    told = [note for stage in stages for note in stage.notes]
+    return Ended(value, show, all(stage.good for stage in stages), (*told, *notes))

@@ -6,8 +6,11 @@ import json
 import math
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any
+
+import typer
 
 from kltune.verl.secrets import redact
 
@@ -20,6 +23,23 @@ class Format(str, Enum):
 
     HUMAN = "human"
     JSON = "json"
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """What a stage came to.
+
+    Attributes:
+        value: for machines; what JSON can hold.
+        show: prints it for people.
+        good: whether the goal was met.
+        notes: what else a person wants to know: what was written, what to do next.
+    """
+
+    value: Any
+    show: Callable[[Console], None]
+    good: bool
+    notes: tuple[str, ...] = ()
 
 
 class Output:
@@ -64,7 +84,20 @@ class Output:
 
     def hint(self, command: str, why: str) -> None:
         """Say what to do next, in the user's own words."""
-        self.note(f"Next: {command}   ({why})")
+        self.note(hint(command, why))
+
+    def end(self, ended: Ended) -> None:
+        """Write what a stage came to, and end the command with the exit code that says it."""
+        self.result(ended.value, ended.show)
+        for text in ended.notes:
+            self.note(text)
+        if not ended.good:
+            raise typer.Exit(1)
+
+
+def hint(command: str, why: str) -> str:
+    """Return a line that says what to do next."""
+    return f"Next: {command}   ({why})"
 
 
 def _finite(value: Any) -> Any:

@@ -17,13 +17,16 @@ from kltune.cli.options import (
     WorkspaceOption,
     settings_of,
 )
-from kltune.cli.output import Format, Output
+from kltune.cli.output import Ended, Format, Output
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from kltune.calibration.profiling import StepProfile
     from kltune.calibration.scale import NodeResult
+    from kltune.settings import Settings
 
 
 def scale(
@@ -61,12 +64,6 @@ def scale(
     With a CPU preset the nodes are virtual ones on this machine. Interrupted or killed, the same
     command goes on where it stopped.
     """
-    from kltune.calibration.profiling import profile_step
-    from kltune.calibration.scale import Scaling
-    from kltune.cli.live import Live
-    from kltune.cli.show import show_scaling, show_step_profile
-    from kltune.workspace import Workspace
-
     options = {
         "scale.nodes": _numbers(nodes),
         "scale.rule": rule,
@@ -77,6 +74,17 @@ def scale(
     }
     out = Output(form, quiet)
     settings = settings_of(preset, config, overrides, options)
+    out.end(carry_out(out, settings, workspace, profile))
+
+
+def carry_out(out: Output, settings: Settings, workspace: Path, profile: bool = False) -> Ended:
+    """Run the stage, write the configuration of every number of nodes, and return the results."""
+    from kltune.calibration.profiling import profile_step
+    from kltune.calibration.scale import Scaling
+    from kltune.cli.live import Live
+    from kltune.cli.show import show_scaling, show_step_profile
+    from kltune.workspace import Workspace
+
     section = settings.content.scale
     runs = (section.trials + settings.content.search.confirmations) * len(section.nodes)
     with Live(out, "scale", settings.band, runs) as live:
@@ -91,11 +99,9 @@ def scale(
         if profiled is not None:
             show_step_profile(console, profiled)
 
-    out.result([_as_json(result, profiled) for result in results], show)
-    for path in written:
-        out.note(f"Wrote {path}")
-    if not results[-1].calibrated:
-        raise typer.Exit(1)
+    value = [_as_json(result, profiled) for result in results]
+    notes = tuple(f"Wrote {path}" for path in written)
+    return Ended(value, show, results[-1].calibrated, notes)
 
 
 def _as_json(result: NodeResult, profile: StepProfile | None) -> dict[str, Any]:

@@ -19,12 +19,15 @@ from kltune.cli.options import (
     WorkspaceOption,
     settings_of,
 )
-from kltune.cli.output import Format, Output
+from kltune.cli.output import Ended, Format, Output, hint
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from rich.console import Console
 
     from kltune.calibration.validation import ValidationReport
+    from kltune.settings import Settings
     from kltune.validation import Curve
 
 
@@ -56,10 +59,7 @@ def validate(
     Exit code 1 when the calibrated settings have become worse. Run again with more --seeds, it
     adds them to those that are there.
     """
-    from kltune.calibration import prepare
-    from kltune.calibration.validation import STAGE, Validation, report_record
-    from kltune.cli.live import Live
-    from kltune.validation import Finding
+    from kltune.calibration.validation import STAGE
     from kltune.workspace import Workspace
 
     out = Output(form, quiet)
@@ -70,22 +70,37 @@ def validate(
         "validate.samples": samples,
         "cluster.parallel": parallel,
     }
-    setup = prepare(settings_of(preset, config, overrides, options))
-    place = Workspace(workspace)
+    settings = settings_of(preset, config, overrides, options)
     if fresh:
+        place = Workspace(workspace)
         with place.locked():
             place.set_stage_aside(STAGE)
+    out.end(carry_out(out, settings, workspace))
+
+
+def carry_out(out: Output, settings: Settings, workspace: Path) -> Ended:
+    """Run the stage and return what it found."""
+    from kltune.calibration import prepare
+    from kltune.calibration.validation import STAGE, Validation, report_record
+    from kltune.cli.live import Live
+    from kltune.validation import Finding
+    from kltune.workspace import Workspace
+
+    setup = prepare(settings)
     runs = 2 * setup.settings.content.validation.seeds
     with Live(out, STAGE, setup.settings.band, runs) as live:
-        report = Validation(setup, place, live).run()
-    out.result(report_record(report), lambda console: show_validation(console, report))
+        report = Validation(setup, Workspace(workspace), live).run()
+    notes: tuple[str, ...] = ()
     if any(drawn.declined for task in report.tasks.values() for drawn in task.curves.values()):
-        out.hint(
-            f"kltune export --workspace {shlex.quote(str(workspace))} -o DIR",
-            "pass@1 has fallen from its peak beyond chance; says what holds the KL of the peak",
-        )
-    if report.finding is Finding.REGRESSED:
-        raise typer.Exit(1)
+        command = f"kltune export --workspace {shlex.quote(str(workspace))} -o DIR"
+        why = "pass@1 has fallen from its peak beyond chance; says what holds the KL of the peak"
+        notes = (hint(command, why),)
+    return Ended(
+        report_record(report),
+        lambda console: show_validation(console, report),
+        report.finding is not Finding.REGRESSED,
+        notes,
+    )
 
 
 def show_validation(console: Console, report: ValidationReport) -> None:

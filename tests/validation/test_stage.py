@@ -4,8 +4,10 @@ import pytest
 
 from kltune.calibration.record import Calibration
 from kltune.cli.app import main
+from kltune.launchers.local import LocalLauncher
 from kltune.trial.records import read, save
 
+from ..calibration.test_scale import SIZES
 from ..drift.data import row, write
 
 
@@ -195,3 +197,31 @@ def test_where_answers_would_not_be_seen_nothing_is_trained(calibrated, capsys):
     assert main(["validate", "--quiet"]) == 3
     assert "cluster.shared: false" in capsys.readouterr().err
     assert calibrated.workspace.trials("validate") == []
+
+
+def test_side_by_side_the_same_is_found(calibrated, capsys):
+    _, together = validated(capsys, "--parallel", "3")
+    _, alone = validated(capsys, "--fresh")
+    assert {**together, "finished": 0} == {**alone, "finished": 0}
+
+
+def test_run_carries_out_the_stages_that_the_settings_name(project, monkeypatch, capsys):
+    monkeypatch.setattr("kltune.calibration.scale.open_launcher", lambda _: LocalLauncher())
+    write(project.path / "train.parquet", [row(n) for n in range(200)])
+    write(project.path / "test.parquet", [row(n, split="test") for n in range(300)])
+    project.content["verl"]["overrides"] |= SIZES
+    project.content["verl"]["env"] |= {"STAND_IN_STEP_S": "0.001", "STAND_IN_PROBLEMS": "300"}
+    project.write(search={"trials": 3}, scale={"nodes": [2], "trials": 1}, validate={"seeds": 2})
+    assert main(["run", "--format", "json"]) == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["calibrated"]
+    assert [r["nodes"] for r in result["scale"]] == [2]
+    assert result["scale"][0]["calibrated"]
+    assert result["validation"]["seeds"] == [100_002, 100_003]
+    assert (project.workspace.calibrated / "nodes-2" / "config.yaml").is_file()
+    header = (project.workspace.calibrated / "config.yaml").read_text()
+    assert "# Validated on 2 fresh seeds" in header
+    assert main(["run"]) == 0
+    out = capsys.readouterr().out
+    for text in ("calibrated: average reference KL", "2 nodes", "pass@1"):
+        assert text in out
