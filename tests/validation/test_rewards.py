@@ -8,6 +8,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from kltune.calibration.rewards import with_rewards
+from kltune.cli.app import main
 from kltune.domain.crashes import CrashClass, crash_finding
 from kltune.domain.findings import Action, Kind
 from kltune.errors import SettingsError
@@ -16,6 +17,8 @@ from kltune.verl import rewards
 from kltune.verl.crash import LogEvidence
 from kltune.verl.releases import RELEASES, release_of
 from kltune.verl.rewards import compute_score
+
+from ..drift.data import row, write
 
 
 def graded(text, sources, truth="18", **others):
@@ -182,6 +185,22 @@ def test_a_trial_says_which_reward_model_ended_it():
     finding = crash_finding(crash, None)
     assert line in finding.message
     assert (finding.kind, finding.action) == (Kind.INFRASTRUCTURE, Action.RETRY)
+
+
+def test_a_run_ends_with_what_its_reward_model_said(project, judge, capsys):
+    for name in ("train", "test"):
+        write(project.path / f"{name}.parquet", [row(n) for n in range(10)])
+    address = judge(status=403)
+    project.write(rewards={"judge": {**JUDGE, "url": f"http://me:pa55@{address}"}})
+    assert main(["run", "--quiet"]) == 4
+    err = capsys.readouterr().err
+    assert "cause reward" in err
+    assert f"RuntimeError: reward source judge: http://{address}/classify gave no usable" in err
+    for path in project.workspace.path.rglob("*"):
+        # What verl itself prints of its configuration is verl's.
+        if path.is_file() and path.name != "console.log":
+            assert b"pa55" not in path.read_bytes(), path
+    assert "pa55" not in err
 
 
 def settings(tmp_path, text):
