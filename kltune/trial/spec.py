@@ -102,6 +102,7 @@ class TrialSpec:
             hydra=absolute.hydra,
             test_freq=self.test_freq,
             validate_first=self.validate_first,
+            metrics_file=self.shared,
             save_freq=self.save_freq,
             validation_dump=absolute.validation if self.keep_answers else None,
             reward_notes=absolute.rewards if self.note_rewards else None,

@@ -146,6 +146,7 @@ class RunControl:
         traces: directory of the profiler; None leaves it to the user.
         reward_notes: directory in which kltune's reward function notes what each source gave; None
             where it is not used.
+        metrics_file: whether verl writes its metrics into a file, too.
     """
 
     steps: int
@@ -162,6 +163,7 @@ class RunControl:
     validation_dump: Path | None = None
     traces: Path | None = None
     reward_notes: Path | None = None
+    metrics_file: bool = True
 
 
 def control_overrides(
@@ -171,7 +173,8 @@ def control_overrides(
 
     Args:
         control: what kltune decided.
-        loggers: loggers that the user asked for; console and the metrics file are added.
+        loggers: loggers that the user asked for; console and, where one is wanted, the metrics
+            file are added.
         release: the verl that runs it.
     """
     resume = {
@@ -179,6 +182,7 @@ def control_overrides(
         # verl reads the step from what follows the last slash.
         Key.RESUME_PATH: None if control.resume_from is None else str(control.resume_from),
     }
+    own = ["console", *([release.metrics_logger] if control.metrics_file else [])]
     kept = [name for name in loggers if name not in ("console", release.metrics_logger)]
     wanted: dict[Key, Any] = {
         # Training ends without its last validation when the epochs run out first.
@@ -193,7 +197,7 @@ def control_overrides(
         Key.EXPERIMENT: control.experiment,
         Key.NODES: control.nodes,
         Key.GPUS_PER_NODE: control.gpus_per_node,
-        Key.LOGGER: ["console", release.metrics_logger, *kept],
+        Key.LOGGER: [*own, *kept],
         Key.DATA_SEED: control.seed,
         Key.ACTOR_SEED: control.seed,
         Key.CRITIC_SEED: control.seed,

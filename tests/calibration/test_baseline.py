@@ -157,3 +157,16 @@ def test_starting_over_sets_the_old_content_aside_and_ends_what_still_runs(proje
     [aside] = project.path.glob("kltune-runs.*")
     assert json.loads((aside / "workspace.json").read_text())
     assert len(project.trials()) == 1
+
+
+def test_where_machines_do_not_see_the_workspace_metrics_are_read_from_what_verl_prints(project):
+    assert main(["run", "--quiet"]) == 0
+    seen = project.calibration()
+    project.write(cluster={"shared": False})
+    assert main(["run", "--quiet", "--fresh"]) == 0
+    attempt = project.attempt("reference")
+    assert not attempt.metrics.exists()
+    assert attempt.metrics.name not in attempt.command.read_text()
+    printed = project.calibration()
+    assert printed["settings"] == pytest.approx(seen["settings"])
+    assert [t["outcome"]["summary"]["steps"] for t in printed["trials"]] == [10] * 6

@@ -117,6 +117,8 @@ def main(words):
         subprocess.Popen(["sleep", "300"], start_new_session=True)
     if "needs" in wrong and not Path(wrong["needs"]).exists():
         crash(f"ModuleNotFoundError: No module named {Path(wrong['needs']).name!r}")
+    if "file" not in at(config, "trainer.logger", []):
+        wrong["console-only"] = ""
     if "hangs-before-step-1" in wrong:
         time.sleep(300)
     printed = json.loads(json.dumps(config))
