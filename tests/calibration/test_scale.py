@@ -14,9 +14,9 @@ def calibrate(project, monkeypatch, capsys):
     """A function that makes a baseline with settings inside the band."""
     monkeypatch.setattr("kltune.calibration.scale.open_launcher", lambda _: LocalLauncher())
 
-    def run(scenario=None):
+    def run(scenario=None, confirmations=0):
         overrides = {**project.content["verl"]["overrides"], **SIZES}
-        search = {"trials": 3, "confirmations": 0}
+        search = {"trials": 3, "confirmations": confirmations}
         project.write(scenario, verl={"overrides": overrides}, search=search)
         assert main(["baseline", "--format", "json"]) == 0
         capsys.readouterr()
@@ -68,6 +68,21 @@ def test_what_holds_on_one_node_is_predicted_and_measured(calibrated, capsys):
     # The stand-in knows no nodes and the seed is the same: the prediction is exact.
     assert transfer["measured_kl"] == pytest.approx(transfer["predicted_kl"], rel=1e-6)
     assert result["throughput"] == result["throughput_one_node"] == 500
+
+
+@pytest.mark.parametrize("words", [(), ("--parallel", "3")], ids=["in turn", "side by side"])
+def test_the_best_is_confirmed_on_the_seed_of_the_baselines_confirmation(calibrate, capsys, words):
+    project = calibrate(confirmations=1)
+    (result,) = scaled(capsys, "--nodes", "2", "--trials", "3", *words)
+    assert [t["role"] for t in result["trials"]] == ["search"] * 3 + ["confirm-winner"]
+    confirmed = result["trials"][-1]
+    assert confirmed["seed"] == 1001
+    assert result["calibrated"]
+    assert "on 1 fresh seed(s), inside" in result["reason"]
+    # Foreseen from what the baseline did on that seed.
+    transfer = {t["trial"]: t for t in result["transfers"]}[confirmed["name"]]
+    assert transfer["measured_kl"] == pytest.approx(transfer["predicted_kl"], rel=0.2)
+    assert project.left_behind() == []
 
 
 def test_a_second_run_starts_nothing(calibrated, capsys):
