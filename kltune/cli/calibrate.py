@@ -165,15 +165,19 @@ def _write(calibration: Calibration, path: Path) -> tuple[str, ...]:
         return ()
     from kltune.calibration.drift import remembered
     from kltune.calibration.export import write_config
+    from kltune.calibration.peak import choose
     from kltune.calibration.validation import read_validation
+    from kltune.cli.export import about
     from kltune.workspace import Workspace
 
     workspace = Workspace(path)
     directory = workspace.calibrated
-    write_config(calibration, directory, remembered(workspace), read_validation(workspace))
+    validation = read_validation(workspace)
+    write_config(calibration, directory, remembered(workspace), validation)
     command = f"kltune export --workspace {shlex.quote(str(path))} -o DIR"
     return (
         f"Wrote {directory / 'config.yaml'}",
+        *about(choose(calibration, validation), calibration),
         hint(command, "the config, where you want it"),
     )
 

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kltune.cli.options import DEFAULT_WORKSPACE, FormatOption, QuietOption, WorkspaceOption
-from kltune.cli.output import Format, Output
+from kltune.cli.output import Format, Output, hint
 
 if TYPE_CHECKING:
+    from kltune.calibration import Calibration
+    from kltune.calibration.peak import Choice
     from kltune.workspace import Workspace
 
 
@@ -38,7 +40,7 @@ def export(
     """
     from kltune.calibration import read_calibration
     from kltune.calibration.drift import remembered
-    from kltune.calibration.export import confirm_command, train_command, write_config
+    from kltune.calibration.export import train_command, write_config
     from kltune.calibration.forms import FORMS, unknown_forms, write_form
     from kltune.calibration.peak import choose
     from kltune.calibration.validation import read_validation
@@ -78,18 +80,26 @@ def export(
         out.hint(" ".join(command), "trains with it")
     if not calibration.calibrated:
         out.note(f"Note: {calibration.reason}")
-    if choice.reason:
-        out.note(f"Note: {choice.reason}")
+    for text in about(choice, calibration):
+        out.note(text)
+
+
+def about(choice: Choice, calibration: Calibration) -> list[str]:
+    """Return what is to be said of settings that a validation speaks against."""
+    from kltune.calibration.export import confirm_command
+
+    notes = [f"Note: {choice.reason}"] if choice.reason else []
     if choice.moved:
         trained = "one trial had them" if choice.measured else "no trial was run with them"
-        out.note(
+        notes += [
             f"Exported are {choice.settings.describe()}, from {choice.origin}; {trained}. The "
-            "calibration itself stays as it was measured"
-        )
-        out.hint(
-            " ".join(confirm_command(calibration, choice)),
-            "trains with them; then kltune validate --workspace AT-PEAK",
-        )
+            "calibration itself stays as it was measured",
+            hint(
+                " ".join(confirm_command(calibration, choice)),
+                "trains with them; then kltune validate --workspace AT-PEAK",
+            ),
+        ]
+    return notes
 
 
 def _show_history(out: Output, workspace: Workspace) -> None:

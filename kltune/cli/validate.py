@@ -91,7 +91,8 @@ def carry_out(out: Output, settings: Settings, workspace: Path) -> Ended:
     with Live(out, STAGE, setup.settings.band, runs) as live:
         report = Validation(setup, Workspace(workspace), live).run()
     notes: tuple[str, ...] = ()
-    if any(drawn.declined for task in report.tasks.values() for drawn in task.curves.values()):
+    arm = [*report.settings][-1]
+    if any(task.curves[arm].declined for task in report.tasks.values() if arm in task.curves):
         command = f"kltune export --workspace {shlex.quote(str(workspace))} -o DIR"
         why = "pass@1 has fallen from its peak beyond chance; says what holds the KL of the peak"
         notes = (hint(command, why),)
