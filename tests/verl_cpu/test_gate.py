@@ -1,8 +1,9 @@
-"""The consistency gate on real verl, with a fault that shows on several nodes alone."""
+"""The consistency gate on real verl, with faults that show on several nodes alone."""
 
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from kltune.launchers.local import LocalLauncher
+from kltune.launchers import launcher_of
+from kltune.trial.records import AttemptRecord, read
 from kltune.trial.run import read_steps
 from kltune.workspace import Workspace
 
@@ -22,17 +24,23 @@ pytestmark = [
 #: What verl imports for ``model.external_lib``: it spoils the policy's shards on every rank but
 #: the first, once they are loaded. The reference and the critic stay as they are.
 LIBRARY = """
+import os
 import torch
 from verl.workers.engine.fsdp.transformer_impl import FSDPEngineWithLMHead
 
 build = FSDPEngineWithLMHead.initialize
+spoil = {
+    "other weights": lambda shard: shard * 1.02,
+    "other precision": lambda shard: shard.bfloat16(),
+}
 
 
 def initialize(engine):
     build(engine)
     if torch.distributed.get_rank() > 0 and not engine.engine_config.forward_only:
         for weight in engine.module.parameters():
-            weight.data.to_local().mul_(1.02)
+            shard = weight.data.to_local()
+            shard.copy_(spoil[os.environ["SPOIL"]](shard))
 
 
 FSDPEngineWithLMHead.initialize = initialize
@@ -40,7 +48,6 @@ FSDPEngineWithLMHead.initialize = initialize
 
 
 def settings(folder: Path) -> dict:
-    (folder / "spoiled_model.py").write_text(LIBRARY)
     overrides = {
         "actor_rollout_ref.model.external_lib": "spoiled_model",
         "data.val_max_samples": 8,
@@ -55,30 +62,47 @@ def settings(folder: Path) -> dict:
     }
 
 
-def kltune(*argv: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def kltune(stage: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "kltune", *argv, "--format", "json"],
-        cwd=cwd,
+        [sys.executable, "-m", "kltune", stage, "--format", "json"],
+        cwd=folder,
+        env={**os.environ, **env},
         capture_output=True,
         text=True,
         timeout=300,
     )
 
 
-def test_one_rank_with_other_weights_ends_the_stage_at_step_1(tmp_path):
-    (tmp_path / "kltune.yaml").write_text(yaml.safe_dump(settings(tmp_path)))
-    workspace = Workspace(tmp_path / "kltune-runs")
+@pytest.fixture(scope="module")
+def calibrated(tmp_path_factory):
+    """A directory with a baseline of one trial; with one rank, nothing is wrong."""
+    folder = tmp_path_factory.mktemp("gate")
+    (folder / "spoiled_model.py").write_text(LIBRARY)
+    (folder / "kltune.yaml").write_text(yaml.safe_dump(settings(folder)))
+    done = kltune("baseline", folder)
+    assert done.returncode == 0, done.stderr
+    return folder
 
-    baseline = kltune("baseline", cwd=tmp_path)
-    assert baseline.returncode == 0, baseline.stderr  # with one rank, nothing is wrong
+
+@pytest.mark.parametrize(
+    ("fault", "rule", "says"),
+    [
+        ("other weights", "reference-kl", "other weights or another precision on some rank"),
+        # Far below any limit of its own: only the comparison with one node shows it.
+        ("other precision", "one-node", "compare weights, data, sampling settings and precision"),
+    ],
+)
+def test_a_rank_that_differs_ends_the_stage_at_step_1(calibrated, fault, rule, says):
+    workspace = Workspace(calibrated / "kltune-runs")
+    workspace.set_stage_aside("scale-2")
     calibration = workspace.calibration.read_text()
 
-    scale = kltune("scale", cwd=tmp_path)
+    done = kltune("scale", calibrated, SPOIL=fault)
 
-    assert scale.returncode == 1, scale.stderr
-    (result,) = json.loads(scale.stdout)  # 4 nodes were not begun
-    assert (result["nodes"], result["gate"]) == (2, "consistency-reference-kl")
-    assert "reference have other weights or another precision on some rank" in result["reason"]
+    assert done.returncode == 1, done.stderr
+    (result,) = json.loads(done.stdout)  # 4 nodes were not begun
+    assert (result["nodes"], result["gate"]) == (2, f"consistency-{rule}")
+    assert says in result["reason"]
     assert "No KL setting was changed for it" in result["reason"]
 
     # Nothing was tuned for it: one trial, one attempt, ended at its first step, nothing exported.
@@ -91,12 +115,13 @@ def test_one_rank_with_other_weights_ends_the_stage_at_step_1(tmp_path):
 
     (directory,) = workspace.trials("scale-2")
     (step,) = read_steps(directory)
-    (one,) = [s for s in read_steps(workspace.trials("baseline")[0]) if s.step == 1]
-    assert step.step == 1
+    one = read_steps(workspace.trials("baseline")[0])[1]
+    assert step.step == one.step == 1
     assert one.reference_kl == 0  # in fp32 the policy is the reference, exactly
-    assert step.reference_kl > 1e-4
-    # The engine has the spoiled weights as well: this is no mismatch of rollout and training.
-    assert step.mismatch_prob < 1e-4
+    assert (step.reference_kl > 1e-4) == (fault == "other weights")
+    # The engine has the spoiled weights as well: it agrees with training.
+    assert step.mismatch_prob < 1e-5
 
     (attempt,) = directory.attempts()
-    assert LocalLauncher().status(json.loads(attempt.plan.read_text())["handle"]).state.is_terminal
+    handle = read(attempt.plan, AttemptRecord).handle
+    assert launcher_of(handle).status(handle).state.is_terminal
