@@ -1,6 +1,8 @@
 """``kltune scale --profile`` with the stand-in for verl."""
 
 import json
+import multiprocessing
+import time
 
 import pytest
 
@@ -28,11 +30,11 @@ def profile(project, monkeypatch, capsys):
     scale = {"trials": 1, "nodes": [2, 4]}
     project.write(verl={"overrides": overrides}, search={"confirmations": 0}, scale=scale)
     assert main(["baseline", "--quiet"]) == 0
-    capsys.readouterr()
 
     def run(*words, scenario="", code=0):
         # Of this process: what kltune.yaml sets is the workspace's own.
         monkeypatch.setenv("STAND_IN", scenario)
+        capsys.readouterr()
         assert main(["scale", "--profile", *words]) == code
         return capsys.readouterr()
 
@@ -78,6 +80,27 @@ def test_given_again_it_reads_the_traces_that_are_there(project, profile):
     assert profile("--format", "json", "--nodes", "2").out == first
     assert len(project.journal("attempt-ended")) == ended
     assert len(project.journal("profile")) == 1
+
+
+def test_killed_it_goes_on_with_the_run_that_is_under_way(project, profile, monkeypatch):
+    assert main(["scale", "--nodes", "2", "--quiet"]) == 0
+    monkeypatch.setenv("STAND_IN", "waits-at=3")
+    words = ["scale", "--profile", "--nodes", "2", "--quiet"]
+    # Forked, so that it has the fixtures' changes as well.
+    first = multiprocessing.get_context("fork").Process(target=main, args=(words,))
+    first.start()
+    metrics = project.workspace.trial("profile-2", "per-8-nodes").attempt(1).metrics
+    while not (metrics.exists() and metrics.read_text().count("\n") == 2):
+        assert first.is_alive()
+        time.sleep(0.01)
+    first.kill()
+    first.join()
+    (project.path / "gate").touch()
+
+    found = json.loads(profile("--nodes", "2", "--format", "json").out)[0]["profile"]
+    assert len(found["ranks"]) == 2
+    assert len(attempts_of(project, "profile-2")) == 1
+    assert project.left_behind() == []
 
 
 def test_a_run_that_ends_early_is_told_and_made_again(project, profile):
