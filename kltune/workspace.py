@@ -230,6 +230,10 @@ class Workspace:
         """Return the directory of a stage."""
         return self.path / name
 
+    def stage_result(self, name: str) -> Path:
+        """Return where a stage of many keeps what it found."""
+        return self.stage(name) / "result.json"
+
     def trial(self, stage: str, name: str) -> TrialDir:
         """Return the directory of a trial."""
         return TrialDir(self.stage(stage) / name)

@@ -6,8 +6,10 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kltune.calibration.drift import remembered
 from kltune.calibration.peak import Choice, arm_of, choose
-from kltune.calibration.record import Calibration
+from kltune.calibration.record import Calibration, read_calibration
+from kltune.calibration.scaled import read_scaled
 from kltune.calibration.validation import ValidationReport
 from kltune.domain.kl import Placement
 from kltune.domain.trials import Role, Trial
@@ -17,7 +19,7 @@ from kltune.verl.command import kl_overrides
 from kltune.verl.exports import config_yaml
 from kltune.verl.overrides import bare, lay_over
 from kltune.verl.releases import release_of
-from kltune.workspace import write_text
+from kltune.workspace import Workspace, write_text
 
 #: Name of the exported configuration, as verl's ``--config-name`` takes it.
 NAME = "config"
@@ -71,6 +73,25 @@ def write_config(
     if data is not None:
         save(directory / DATA, data)
     return path
+
+
+def write_scaled(workspace: Workspace, directory: Path | None = None) -> dict[int, Path]:
+    """Write ``nodes-N/config.yaml`` for every number of nodes that settings were found for.
+
+    Args:
+        workspace: in which the scale stage was run.
+        directory: where to; None takes the workspace's own.
+
+    Raises:
+        NotCalibratedError: the workspace holds no calibration.
+        LaunchError: one cannot be written.
+    """
+    found = read_scaled(workspace, read_calibration(workspace))
+    below = directory or workspace.calibrated
+    return {
+        nodes: write_config(scaled, below / f"nodes-{nodes}", remembered(workspace))
+        for nodes, scaled in found.items()
+    }
 
 
 def train_command(directory: str) -> list[str]:

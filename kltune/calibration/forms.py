@@ -41,7 +41,8 @@ def _script(
         ) from None
     script = read_script(text, calibration.about.get("answers") or {}, str(source))
     number = int(calibration.about.get("launch", 1)) - 1
-    changes = kl_overrides(choice.settings, release_of(calibration.verl))
+    tuned = kl_overrides(choice.settings, release_of(calibration.verl))
+    changes = {**calibration.scaled, **tuned}
     return rewrite(script, changes, header, number)
 
 

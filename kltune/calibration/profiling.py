@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from kltune.calibration.batches import micro_batch
 from kltune.calibration.preflight import Setup
-from kltune.calibration.scale import NodeResult, Scaling
+from kltune.calibration.scale import Scaling
+from kltune.calibration.scaled import NodeResult
 from kltune.calibration.specs import rules_of, trial_spec
 from kltune.domain.attempts import Limits
 from kltune.domain.communication import Advice, RankShare, advise
@@ -109,7 +110,7 @@ def profile_step(scaling: Scaling, result: NodeResult) -> StepProfile:
             shares=shares,
             advice=advise(shares, micro_batch(setup.settings)),
         )
-        save(workspace.stage(f"profile-{result.nodes}") / "result.json", profile)
+        save(workspace.stage_result(f"profile-{result.nodes}"), profile)
         workspace.decide_once(
             "profile", trial=trial.name, nodes=result.nodes, advice=profile.advice.text,
             overrides=dict(profile.advice.overrides),

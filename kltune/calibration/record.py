@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from kltune.domain.kl import KlSettings
@@ -34,6 +34,7 @@ class Calibration:
         environment: variables that the user's trainings need, secrets hidden.
         command: words that start verl.
         nodes, gpus_per_node: size of a training.
+        scaled: those of the overrides that the number of nodes asks for.
         about: what the settings say of themselves, such as the script that they came from.
         origins: where each of them came from, by key.
         seconds, gpu_hours: what it cost.
@@ -64,6 +65,7 @@ class Calibration:
     verl: str
     kltune: str
     finished: float
+    scaled: Mapping[str, Any] = field(default_factory=dict)
 
 
 def read_calibration(workspace: Workspace) -> Calibration:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from kltune.calibration.batches import batch_of, batch_overrides
 from kltune.calibration.crews import open_crew
-from kltune.calibration.export import write_config
 from kltune.calibration.identity import identify
 from kltune.calibration.preflight import Setup, prepare
 from kltune.calibration.record import Calibration, read_calibration
+from kltune.calibration.scaled import NodeResult, Transfer, stage_of
 from kltune.calibration.specs import rules_of, trial_spec
 from kltune.domain.attempts import Limits
 from kltune.domain.confirmation import fresh_seeds
 from kltune.domain.consistency import with_gate
 from kltune.domain.curve import CurvePoint
 from kltune.domain.events import Note, Observer
-from kltune.domain.kl import KlSettings
 from kltune.domain.nodes import NodePlan, NodeVerdict, next_node_action
 from kltune.domain.outcome import Ending, Outcome
 from kltune.domain.profiles import SEARCH
@@ -35,62 +33,10 @@ from kltune.settings import Settings
 from kltune.trial import TrialSpec, watch_trial
 from kltune.trial.records import TrialRecord, as_json, free_slot, read, read_trial, save
 from kltune.trial.run import last_words, read_steps
+from kltune.verl.command import held_fixed
 from kltune.verl.keys import Key
-from kltune.verl.overrides import bare, lay_over
+from kltune.verl.overrides import lay_over
 from kltune.workspace import TrialDir, Workspace
-
-
-@dataclass(frozen=True, slots=True)
-class Transfer:
-    """A trial on many nodes against what one node said about it.
-
-    Attributes:
-        trial: its name.
-        predicted_kl, measured_kl: mean reference KL of the last half of the steps, nats/token.
-    """
-
-    trial: str
-    predicted_kl: float | None
-    measured_kl: float | None
-
-    @property
-    def error(self) -> float | None:
-        """Measured over predicted, less one."""
-        if not self.predicted_kl or self.measured_kl is None:
-            return None
-        return self.measured_kl / self.predicted_kl - 1
-
-
-@dataclass(frozen=True, slots=True)
-class NodeResult:
-    """What was found on one number of nodes.
-
-    Attributes:
-        nodes: how many.
-        calibrated, reason: the verdict.
-        gate: rule of the consistency gate that failed; None where it passed.
-        settings, winner: calibrated KL settings, and the trial that they come from.
-        proposals: what the rules proposed.
-        batch: what was changed to divide the batch over the ranks.
-        overrides: the same as verl overrides, with the number of nodes.
-        transfers: predicted against measured KL of every trial.
-        throughput, throughput_one_node: tokens per second and GPU, mean of the last half.
-        trials: all trials with their outcomes.
-    """
-
-    nodes: int
-    calibrated: bool
-    reason: str
-    gate: str | None
-    settings: KlSettings | None
-    winner: str | None
-    proposals: tuple[ScaledSettings, ...]
-    batch: tuple[str, ...]
-    overrides: Mapping[str, Any]
-    transfers: tuple[Transfer, ...]
-    throughput: float | None
-    throughput_one_node: float | None
-    trials: tuple[Trial, ...]
 
 
 @dataclass(slots=True)
@@ -131,7 +77,7 @@ class Scaling:
             return results
 
     def _scale(self, nodes: int, calibration: Calibration) -> NodeResult:
-        stage, scale = f"scale-{nodes}", self.settings.content.scale
+        stage, scale = stage_of(nodes), self.settings.content.scale
         setup, before, after, changes = self._setup(nodes, scale.steps or calibration.steps)
         assert calibration.settings is not None
         proposed = proposals(
@@ -262,7 +208,7 @@ class Scaling:
         changes: tuple[str, ...],
         calibration: Calibration,
     ) -> NodeResult:
-        stage, winner = f"scale-{nodes}", verdict.winner
+        stage, winner = stage_of(nodes), verdict.winner
         shown = winner or (history[-1] if history else None)
         steps = read_steps(self.workspace.trial(stage, shown.name)) if shown else []
         overrides = {
@@ -285,8 +231,9 @@ class Scaling:
             throughput=_throughput(steps),
             throughput_one_node=_throughput(self._measured_on_one_node),
             trials=tuple(history),
+            held_fixed=held_fixed(setup.config, setup.release),
         )
-        save(self.workspace.stage(stage) / "result.json", result)
+        save(self.workspace.stage_result(stage), result)
         self.workspace.decide_once(
             "scale-verdict", trial=stage, calibrated=result.calibrated, reason=result.reason,
             gate=result.gate, settings=as_json(result.settings) if result.settings else None,
@@ -299,30 +246,6 @@ class Scaling:
         predicted = predicted_kl(one_node, trial.settings, rows, steepness)
         measured = trial.outcome.summary.kl if trial.outcome else None
         return Transfer(trial.name, predicted, measured)
-
-    def export(self, result: NodeResult) -> Path:
-        """Write the calibrated configuration of a number of nodes, and return its path.
-
-        Raises:
-            NotCalibratedError: it has none.
-            LaunchError: it cannot be written.
-        """
-        if result.settings is None:
-            raise NotCalibratedError(f"{result.nodes} nodes: {result.reason}")
-        calibration = read_calibration(self.workspace)
-        origin = f"scale to {result.nodes} nodes"
-        scaled = replace(
-            calibration,
-            stage=f"scale-{result.nodes}",
-            calibrated=result.calibrated,
-            reason=result.reason,
-            settings=result.settings,
-            winner=result.winner,
-            trials=result.trials,
-            overrides=lay_over(calibration.overrides, result.overrides),
-            origins={**calibration.origins, **{bare(key): origin for key in result.overrides}},
-        )
-        return write_config(scaled, self.workspace.calibrated / f"nodes-{result.nodes}")
 
 
 def _point(trial: Trial) -> CurvePoint | None:

@@ -22,7 +22,7 @@ class Status:
         workspace: its path.
         band: wanted average reference KL, nats per token.
         trials: all trials, in the order in which they were started.
-        running: name of the trial that has not ended; None if there is none.
+        running: names of the trials that have not ended.
         seconds, gpu_hours: spent on trials that have ended.
         verdict: the verdict's sentence; None while there is none.
         calibrated: None while there is no verdict.
@@ -32,7 +32,7 @@ class Status:
     workspace: str
     band: Band
     trials: tuple[Trial, ...]
-    running: str | None
+    running: tuple[str, ...]
     seconds: float
     gpu_hours: float
     verdict: str | None
@@ -59,7 +59,7 @@ def read_status(workspace: Workspace) -> Status:
         workspace=str(workspace.path),
         band=Band(band["low"], band["high"]),
         trials=tuple(trials),
-        running=next((t.name for t in trials if t.outcome is None), None),
+        running=tuple(t.name for t in trials if t.outcome is None),
         seconds=sum(o.seconds for o in outcomes),
         gpu_hours=sum(o.gpu_hours for o in outcomes),
         verdict=calibration.reason if calibration else None,

@@ -26,6 +26,10 @@ def export(
             "--as", metavar="FORM,...", help="config, overrides, script, ray-job, slurm."
         ),
     ] = "config",
+    nodes: Annotated[
+        int | None,
+        typer.Option("--nodes", "-n", help="For so many nodes, as kltune scale found it."),
+    ] = None,
     history: Annotated[
         bool, typer.Option("--history", help="Show how the settings moved; writes nothing.")
     ] = False,
@@ -35,12 +39,14 @@ def export(
 ) -> None:
     """Write the calibrated configuration: DIR/config.yaml, which verl trains with as it is.
 
+    After kltune scale, DIR/nodes-N/config.yaml is that of N nodes.
+
     Other forms of the same training: its overrides, a bash script (your own, with the changed
     lines marked, where the settings came from one), a Ray job, an sbatch script.
     """
     from kltune.calibration import read_calibration
     from kltune.calibration.drift import remembered
-    from kltune.calibration.export import train_command, write_config
+    from kltune.calibration.export import train_command, write_config, write_scaled
     from kltune.calibration.forms import FORMS, unknown_forms, write_form
     from kltune.calibration.peak import choose
     from kltune.calibration.validation import read_validation
@@ -59,6 +65,8 @@ def export(
         raise SettingsError(faults)
     place = Workspace(workspace)
     calibration, validation = read_calibration(place), read_validation(place)
+    if nodes is not None:
+        calibration, validation = _at_nodes(place, calibration, nodes), None
     choice = choose(calibration, validation)
     written = {
         form: write_config(calibration, directory, remembered(place), validation)
@@ -66,6 +74,9 @@ def export(
         else write_form(calibration, choice, form, directory)
         for form in wanted
     }
+    if "config" in written and nodes is None:
+        for number, path in write_scaled(place, directory).items():
+            written[f"nodes-{number}"] = path
     command = train_command(str(directory.resolve()))
     out.result(
         {
@@ -82,6 +93,20 @@ def export(
         out.note(f"Note: {calibration.reason}")
     for text in about(choice, calibration):
         out.note(text)
+
+
+def _at_nodes(workspace: Workspace, calibration: Calibration, nodes: int) -> Calibration:
+    from kltune.calibration.scaled import read_scaled
+    from kltune.errors import NotCalibratedError
+
+    found = read_scaled(workspace, calibration)
+    if nodes not in found:
+        there = f"there are settings for {', '.join(map(str, found))}; " if found else ""
+        raise NotCalibratedError(
+            f"--nodes {nodes}: nothing was calibrated on so many; {there}kltune scale --nodes "
+            f"{nodes} does it"
+        )
+    return found[nodes]
 
 
 def about(choice: Choice, calibration: Calibration) -> list[str]:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from kltune.calibration.profiling import StepProfile
-    from kltune.calibration.scale import NodeResult
+    from kltune.calibration.scaled import NodeResult
     from kltune.settings import Settings
 
 
@@ -79,19 +79,20 @@ def scale(
 
 def carry_out(out: Output, settings: Settings, workspace: Path, profile: bool = False) -> Ended:
     """Run the stage, write the configuration of every number of nodes, and return the results."""
+    from kltune.calibration.export import write_scaled
     from kltune.calibration.profiling import profile_step
     from kltune.calibration.scale import Scaling
     from kltune.cli.live import Live
     from kltune.cli.show import show_scaling, show_step_profile
     from kltune.workspace import Workspace
 
+    place = Workspace(workspace.resolve())
     section = settings.content.scale
     runs = (section.trials + settings.content.search.confirmations) * len(section.nodes)
     with Live(out, "scale", settings.band, runs) as live:
-        scaling = Scaling(settings, Workspace(workspace.resolve()), live)
+        scaling = Scaling(settings, place, live)
         results = scaling.run()
         found = [result for result in results if result.settings is not None]
-        written = [scaling.export(result) for result in found]
         profiled = profile_step(scaling, found[-1]) if profile and found else None
 
     def show(console: Console) -> None:
@@ -100,7 +101,7 @@ def carry_out(out: Output, settings: Settings, workspace: Path, profile: bool = 
             show_step_profile(console, profiled)
 
     value = [_as_json(result, profiled) for result in results]
-    notes = tuple(f"Wrote {path}" for path in written)
+    notes = tuple(f"Wrote {path}" for path in write_scaled(place).values())
     return Ended(value, show, results[-1].calibrated, notes)
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from kltune.calibration.health import Check
     from kltune.calibration.preview import Preview
     from kltune.calibration.profiling import StepProfile
-    from kltune.calibration.scale import NodeResult
+    from kltune.calibration.scaled import NodeResult
     from kltune.calibration.status import Status
     from kltune.domain.communication import Advice, RankShare
     from kltune.domain.findings import Finding
@@ -70,8 +70,8 @@ def show_status(console: Console, status: Status) -> None:
     console.print(f"\nspent: {status.seconds / 60:.1f} minutes, {status.gpu_hours:.2f} GPU hours")
     for sentence in status.story:
         console.print(f"  {sentence}")
-    if status.running is not None:
-        console.print(f"not ended: {status.running}")
+    if status.running:
+        console.print(f"not ended: {', '.join(status.running)}")
 
 
 def show_preview(console: Console, preview: Preview) -> None:

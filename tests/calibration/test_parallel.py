@@ -97,7 +97,7 @@ def test_killed_at_any_moment_all_of_them_go_on(project, spawn):
     assert roles.count("search") == 4
 
 
-def test_a_polite_signal_ends_all_of_them_and_the_same_command_goes_on(project):
+def test_a_polite_signal_ends_all_of_them_and_the_same_command_goes_on(project, capsys):
     project.write("waits-at=5", search={"trials": 2, "confirmations": 0})
     process = project.start("run", "--parallel", "3")
     for name in ("reference", "search-000", "search-001"):
@@ -108,6 +108,8 @@ def test_a_polite_signal_ends_all_of_them_and_the_same_command_goes_on(project):
     assert project.left_behind() == []
     endings = [attempt.attempt.ending.value for _, (attempt,) in project.trials()]
     assert endings == ["interrupted"] * 3
+    assert main(["status"]) == 0
+    assert "not ended: reference, search-000, search-001" in capsys.readouterr().out
     (project.path / "gate").touch()
     main(["run", "--quiet", "--parallel", "3"])
     project.assert_consistent()

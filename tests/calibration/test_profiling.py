@@ -67,11 +67,13 @@ def test_the_most_nodes_are_profiled_with_the_settings_found_there(project, prof
     assert (entry["nodes"], entry["overrides"]) == (4, {MICRO: 4})
 
 
-def test_people_read_what_comm_prints(profile):
+def test_people_read_what_comm_prints(profile, capsys):
     said = profile("--nodes", "2").out
     assert "step 3 on 2 nodes with the settings of per-8-nodes, torch profiler" in said
     assert "all-gather" in said
     assert "nothing is to be done" in said
+    assert main(["status"]) == 0
+    assert "per-8-nodes on 2 nodes: rank 0 spends 10.0%" in capsys.readouterr().out
 
 
 def test_given_again_it_reads_the_traces_that_are_there(project, profile):

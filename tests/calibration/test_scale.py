@@ -62,6 +62,27 @@ def test_nodes_are_walked_up_and_the_settings_of_each_exported(calibrated, capsy
     assert horizon / 66 == pytest.approx(10_000 / 64)
 
 
+def test_the_export_holds_every_number_of_nodes_in_every_form(calibrated, capsys):
+    results = scaled(capsys, "--nodes", "2,3", "--trials", "1")
+    assert main(["export", "-o", "out", "--format", "json"]) == 0
+    written = json.loads(capsys.readouterr().out)
+    assert written["nodes-3"] == "out/nodes-3/config.yaml"
+    text = (calibrated.path / "out" / "nodes-3" / "config.yaml").read_text()
+    # The batch had to grow, and the settings hold for that one.
+    assert "prompts per step: 66" in text
+    assert yaml.safe_load(text)["trainer"]["nnodes"] == 3
+    assert main(["export", "-o", "three", "--nodes", "3", "--as", "config,slurm,overrides"]) == 0
+    assert (calibrated.path / "three" / "config.yaml").read_text() == text
+    sbatch = (calibrated.path / "three" / "train.sbatch").read_text()
+    assert "#SBATCH --nodes=3" in sbatch
+    target = results[1]["settings"]["target_kl"]
+    assert f"algorithm.kl_ctrl.target_kl={target}" in sbatch
+    assert "data.train_batch_size=66" in sbatch
+    capsys.readouterr()
+    assert main(["export", "-o", "out", "--nodes", "8"]) == 1
+    assert "there are settings for 2, 3; kltune scale --nodes 8 does it" in capsys.readouterr().err
+
+
 def test_what_holds_on_one_node_is_predicted_and_measured(calibrated, capsys):
     (result,) = scaled(capsys, "--nodes", "2", "--rule", "hold", "--trials", "1")
     (transfer,) = result["transfers"]

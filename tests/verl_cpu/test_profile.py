@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from kltune.calibration.profiling import STEPS, profile_step
-from kltune.calibration.scale import NodeResult, Scaling
+from kltune.calibration.scale import Scaling
+from kltune.calibration.scaled import NodeResult
 from kltune.domain.kl import KlSettings
 from kltune.settings import load
 from kltune.traces import read_shares
@@ -37,6 +38,7 @@ def test_the_collectives_of_a_step_on_two_nodes_are_read(tmp_path, monkeypatch):
         throughput=None,
         throughput_one_node=None,
         trials=(),
+        held_fixed={},
     )
 
     profile = profile_step(scaling, found)
