@@ -54,6 +54,21 @@ class StepProfile:
     advice: Advice
 
 
+def check_profiler(setup: Setup) -> str:
+    """Return verl's profiler in a configuration, before anything is spent on it.
+
+    Raises:
+        SettingsError: it shows no communication, or the traces would stay on machines that kltune
+            does not see.
+    """
+    if not setup.settings.content.cluster.shared:
+        raise SettingsError(
+            "--profile: the machines write traces into the workspace, and cluster.shared is "
+            "false; put the workspace where all of them see it"
+        )
+    return profiler_tool(setup.config, setup.release)
+
+
 def profile_step(scaling: Scaling, result: NodeResult) -> StepProfile:
     """Train a few steps as a number of nodes was calibrated, and profile the last.
 
@@ -65,8 +80,7 @@ def profile_step(scaling: Scaling, result: NodeResult) -> StepProfile:
 
     Raises:
         NotCalibratedError: it found no settings there.
-        SettingsError: verl's configured profiler shows no communication, or the traces would stay
-            on machines that kltune does not see.
+        SettingsError: see ``check_profiler``.
         LaunchError: the run cannot be started, or ends before its last step.
         MetricsError: there is no trace, or none that can be read.
         KeyboardInterrupt: passed on after the run was ended.
@@ -75,15 +89,10 @@ def profile_step(scaling: Scaling, result: NodeResult) -> StepProfile:
         raise NotCalibratedError(f"{result.nodes} nodes, nothing to profile: {result.reason}")
     workspace = scaling.workspace
     setup = scaling.setup(result.nodes, STEPS)
-    tool = profiler_tool(setup.config, setup.release)
-    if not setup.settings.content.cluster.shared:
-        raise SettingsError(
-            "--profile: the machines write traces into the workspace, and cluster.shared is "
-            "false; put the workspace where all of them see it"
-        )
-    directory = workspace.trial(f"profile-{result.nodes}", result.winner)
+    tool = check_profiler(setup)
     seed = setup.settings.content.search.seed
-    trial = Trial(result.winner, Role.PROFILE, result.settings, seed)
+    trial = Trial(f"{result.winner}-{tool}", Role.PROFILE, result.settings, seed)
+    directory = workspace.trial(f"profile-{result.nodes}", trial.name)
     with workspace.locked():
         launcher = open_launcher(setup.settings.content.cluster)
         outcome = run_trial(_spec(trial, setup), directory, workspace, launcher, scaling.observe)
@@ -91,9 +100,7 @@ def profile_step(scaling: Scaling, result: NodeResult) -> StepProfile:
             words = "\n".join(f"    {line}" for line in last_words(directory))
             # What kept it from its end may be mended when the command is given again.
             workspace.set_aside(directory)
-            raise LaunchError(
-                f"{directory.path.name}: ended before its profile: {outcome.reason}\n{words}"
-            )
+            raise LaunchError(f"{trial.name}: ended before its profile: {outcome.reason}\n{words}")
         traces = directory.attempts()[-1].traces
         if not traces.is_dir() or not any(traces.iterdir()):
             raise MetricsError(
@@ -103,7 +110,7 @@ def profile_step(scaling: Scaling, result: NodeResult) -> StepProfile:
         shares = tuple(read_shares([traces]))
         profile = StepProfile(
             nodes=result.nodes,
-            trial=trial.name,
+            trial=result.winner,
             tool=tool,
             step=STEPS,
             traces=str(traces),

@@ -80,7 +80,7 @@ def scale(
 def carry_out(out: Output, settings: Settings, workspace: Path, profile: bool = False) -> Ended:
     """Run the stage, write the configuration of every number of nodes, and return the results."""
     from kltune.calibration.export import write_scaled
-    from kltune.calibration.profiling import profile_step
+    from kltune.calibration.profiling import STEPS, check_profiler, profile_step
     from kltune.calibration.scale import Scaling
     from kltune.cli.live import Live
     from kltune.cli.show import show_scaling, show_step_profile
@@ -91,7 +91,10 @@ def carry_out(out: Output, settings: Settings, workspace: Path, profile: bool = 
     runs = (section.trials + settings.content.search.confirmations) * len(section.nodes)
     with Live(out, "scale", settings.band, runs) as live:
         scaling = Scaling(settings, place, live)
+        if profile:
+            check_profiler(scaling.setup(section.nodes[-1], STEPS))
         results = scaling.run()
+        notes = tuple(f"Wrote {path}" for path in write_scaled(place).values())
         found = [result for result in results if result.settings is not None]
         profiled = profile_step(scaling, found[-1]) if profile and found else None
 
@@ -101,7 +104,6 @@ def carry_out(out: Output, settings: Settings, workspace: Path, profile: bool = 
             show_step_profile(console, profiled)
 
     value = [_as_json(result, profiled) for result in results]
-    notes = tuple(f"Wrote {path}" for path in write_scaled(place).values())
     return Ended(value, show, results[-1].calibrated, notes)
 
 

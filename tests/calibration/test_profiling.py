@@ -73,7 +73,7 @@ def test_people_read_what_comm_prints(profile, capsys):
     assert "all-gather" in said
     assert "nothing is to be done" in said
     assert main(["status"]) == 0
-    assert "per-8-nodes on 2 nodes: rank 0 spends 10.0%" in capsys.readouterr().out
+    assert "per-8-nodes-torch on 2 nodes: rank 0 spends 10.0%" in capsys.readouterr().out
 
 
 def test_given_again_it_reads_the_traces_that_are_there(project, profile):
@@ -91,7 +91,7 @@ def test_killed_it_goes_on_with_the_run_that_is_under_way(project, profile, monk
     # Forked, so that it has the fixtures' changes as well.
     first = multiprocessing.get_context("fork").Process(target=main, args=(words,))
     first.start()
-    metrics = project.workspace.trial("profile-2", "per-8-nodes").attempt(1).metrics
+    metrics = project.workspace.trial("profile-2", "per-8-nodes-torch").attempt(1).metrics
     while not (metrics.exists() and metrics.read_text().count("\n") == 2):
         assert first.is_alive()
         time.sleep(0.01)
@@ -121,15 +121,16 @@ def test_a_profiler_that_writes_nothing_is_told(profile):
 def test_a_profiler_that_could_not_be_read_is_not_started(project, profile):
     tool = ("--set", "global_profiler.tool=torch_memory")
     assert "got torch_memory" in profile("--nodes", "2", *tool, code=3).err
-    assert project.workspace.trials("profile-2") == []
+    assert project.workspace.stages() == ["baseline"]  # nor are the trials before it
 
 
 def test_a_profiler_that_the_user_has_chosen_stays(project, profile):
     # The stand-in knows only the one trace; here it is about what it was asked for.
+    profile("--nodes", "2")
     tool = ("--set", "global_profiler.tool=nsys")
     found = json.loads(profile("--nodes", "2", *tool, "--format", "json").out)[0]["profile"]
     assert found["tool"] == "nsys"
-    (attempt,) = attempts_of(project, "profile-2")
+    (attempt,) = project.workspace.trial("profile-2", "per-8-nodes-nsys").attempts()
     assert "global_profiler.tool=nsys" in attempt.command.read_text()
     assert "global_profiler.relocate_results=true" in attempt.command.read_text()
 

@@ -55,7 +55,7 @@ def test_the_collectives_of_a_step_on_two_nodes_are_read(tmp_path, monkeypatch):
     key = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
     assert profile.advice.overrides == ({key: 8} if over else {})
 
-    (attempt,) = scaling.workspace.trial("profile-2", "hold").attempts()
+    (attempt,) = scaling.workspace.trial("profile-2", "hold-torch").attempts()
     assert profile.shares == tuple(read_shares([attempt.traces]))
     assert len(list(attempt.traces.iterdir())) == 2  # actor, reference and critic share a process
     assert profile_step(scaling, found) == profile
