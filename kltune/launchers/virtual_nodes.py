@@ -46,6 +46,8 @@ def main(argv: list[str] | None = None) -> int:
     asked = parser.parse_args(argv)
     signal.signal(signal.SIGTERM, _end)
 
+    from ray.cluster_utils import Cluster
+
     node = {
         "num_cpus": _CPUS,
         "num_gpus": asked.gpus,
@@ -55,10 +57,6 @@ def main(argv: list[str] | None = None) -> int:
     # A worker started before the first task would import for seconds what no task asks for.
     os.environ.setdefault("RAY_enable_worker_prestart", "0")
     os.environ.setdefault("RAY_prestart_worker_first_driver", "0")
-    # A node puts its own handler in place of ours; told to end, it would drain for 30 s first.
-    os.environ.setdefault("RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S", "0")
-    from ray.cluster_utils import Cluster
-
     cluster = Cluster(initialize_head=True, head_node_args=node)
     driver: subprocess.Popen[bytes] | None = None
     try:

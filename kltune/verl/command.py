@@ -15,8 +15,14 @@ from kltune.verl.releases import Release
 
 #: Variables of every attempt. Ray folds equal lines of several workers into one unless told not
 #: to, which eats metric lines; Python must not buffer what a reader waits for. The driver attaches
-#: to no Ray cluster that happens to be up: its environment would not reach the workers.
-ATTEMPT_ENV = {"RAY_DEDUP_LOGS": "0", "PYTHONUNBUFFERED": "1", "RAY_ADDRESS": "local"}
+#: to no Ray cluster that happens to be up: its environment would not reach the workers. And a Ray
+#: that is told to end while it starts would drain for 30 s, which is longer than anybody waits.
+ATTEMPT_ENV = {
+    "RAY_DEDUP_LOGS": "0",
+    "PYTHONUNBUFFERED": "1",
+    "RAY_ADDRESS": "local",
+    "RAY_GRACEFUL_SHUTDOWN_DRAIN_TIMEOUT_S": "0",
+}
 
 #: What kltune's trials must control themselves, so that a user's override would not hold.
 CONTROLLED = (

@@ -15,6 +15,7 @@ from kltune.launchers import JobState, open_launcher
 from kltune.launchers.local import TOKEN
 from kltune.launchers.virtual_nodes import VirtualNodesLauncher
 from kltune.settings import Cluster
+from kltune.verl.command import ATTEMPT_ENV
 from kltune.workspace import Workspace
 
 from .conftest import Jobs, until
@@ -59,7 +60,8 @@ def test_several_nodes_of_one_machine_are_virtual():
 def test_two_nodes_come_up_for_a_job_and_end_with_it(tmp_path, killed):
     jobs = Jobs(VirtualNodesLauncher(), tmp_path)
     try:
-        handle = jobs.submit(sys.executable, "-c", PROGRAM, nodes=2, gpus=1, GREETING="hello")
+        variables = {**ATTEMPT_ENV, "GREETING": "hello"}
+        handle = jobs.submit(sys.executable, "-c", PROGRAM, nodes=2, gpus=1, **variables)
         until(lambda: "begun" in jobs.console(handle), seconds=90)
         assert "[1.0, 1.0] ['hello', 'hello']" in jobs.console(handle)
         assert len([p for p in left_behind(tmp_path) if p.name() == "raylet"]) == 2
