@@ -3,10 +3,12 @@ from importlib.util import find_spec
 
 import pytest
 
+from kltune.cli.app import main
 from kltune.errors import LaunchError
 from kltune.launchers import JobState, JobStatus
 from kltune.launchers.ray_job import RayJobLauncher
 
+from ..calibration.test_parallel import most_at_once
 from .conftest import Jobs
 
 pytestmark = pytest.mark.skipif(find_spec("ray") is None, reason="needs ray")
@@ -46,6 +48,20 @@ def test_variables_reach_the_workers_and_a_cancelled_job_gives_its_gpus_back(job
     assert jobs.launcher._live_actors(handle) == []
     # Both GPUs are free again, or this would wait for ever.
     jobs.submit(sys.executable, "-c", WORKERS, wait_for="['again', 'again']", GREETING="again")
+
+
+@pytest.mark.ray
+def test_trials_run_side_by_side_on_a_cluster_as_far_as_it_has_room(project, ray_address, capsys):
+    project.content["verl"]["env"]["STAND_IN_STEP_S"] = "0.5"
+    project.write(
+        cluster={"launcher": "ray", "ray": {"address": ray_address}},
+        search={"trials": 2, "steps": 6, "confirmations": 0},
+    )
+    main(["baseline", "--parallel", "4"])
+    assert "room for 2 of 4 trials side by side" in capsys.readouterr().err
+    project.assert_consistent()
+    assert [len(attempts) for _, attempts in project.trials()] == [1, 1, 1]
+    assert most_at_once(project) == 2
 
 
 @pytest.mark.ray

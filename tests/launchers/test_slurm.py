@@ -141,6 +141,15 @@ def test_a_baseline_under_slurm(slurm, project, capsys, monkeypatch):
     assert project.record("reference").handle.startswith("slurm://kltune-")
 
 
+def test_trials_wait_for_one_another_in_the_queue_of_slurm(slurm, project, monkeypatch):
+    monkeypatch.setattr("kltune.launchers.patience.Patience.status", lambda _, __, ask: ask())
+    project.write(cluster={"launcher": "slurm"}, search={"trials": 2, "steps": 3})
+    main(["baseline", "--quiet", "--parallel", "3"])
+    project.assert_consistent()
+    handles = {project.record(trial.name).handle for trial, _ in project.trials()}
+    assert len(handles) == len(project.trials()) >= 3
+
+
 def test_a_job_that_never_gets_nodes_is_given_up_with_the_evidence(
     slurm, project, capsys, monkeypatch
 ):
