@@ -27,7 +27,7 @@ def calibrated(project):
         "algorithm.kl_ctrl.kl_coef": 1.0,
     }
     project.write()
-    assert main(["run", "--quiet"]) in (0, 1)
+    assert main(["baseline", "--quiet"]) in (0, 1)
     made = read(project.workspace.calibration, Calibration)
     assert made.settings is not None
     assert made.winner == "search-000"
