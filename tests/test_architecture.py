@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1]
-HEAVY = "datasets hydra mlflow numpy optuna pandas pydantic pyarrow ray rich sqlalchemy"
+HEAVY = "datasets hydra jinja2 matplotlib mlflow numpy optuna pandas pydantic pyarrow ray rich sqlalchemy"
 HEAVY += " tensorboard torch transformers tree_sitter verl wandb"
 
 

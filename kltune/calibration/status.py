@@ -64,11 +64,11 @@ def read_status(workspace: Workspace) -> Status:
         gpu_hours=sum(o.gpu_hours for o in outcomes),
         verdict=calibration.reason if calibration else None,
         calibrated=calibration.calibrated if calibration else None,
-        story=tuple(s for entry in workspace.decisions() if (s := _sentence(entry))),
+        story=tuple(s for entry in workspace.decisions() if (s := sentence(entry))),
     )
 
 
-def _sentence(entry: Mapping[str, Any]) -> str | None:
+def sentence(entry: Mapping[str, Any]) -> str | None:
     """Return a journal entry as a sentence; None for what the table of trials says already."""
     name = entry.get("trial", "")
     match entry["what"]:

@@ -28,6 +28,7 @@ from kltune.cli import (
     lint,
     plan,
     replay,
+    report,
     scale,
     status,
     train,
@@ -61,6 +62,7 @@ app.command("drift")(drift.drift)
 app.command("data")(data.data)
 app.command("scale")(scale.scale)
 app.command("comm")(comm.comm)
+app.command("report")(report.report)
 app.command("status")(status.status)
 app.command("doctor")(doctor.doctor)
 

@@ -161,8 +161,10 @@ def _calibrate(
 
 def _write(calibration: Calibration, path: Path) -> tuple[str, ...]:
     """Write the configuration, and return what to say about it."""
+    where = shlex.quote(str(path))
+    report = hint(f"kltune report --workspace {where}", "everything on one page, with plots")
     if calibration.settings is None:
-        return ()
+        return (report,)
     from kltune.calibration.drift import remembered
     from kltune.calibration.export import write_config
     from kltune.calibration.peak import choose
@@ -174,11 +176,12 @@ def _write(calibration: Calibration, path: Path) -> tuple[str, ...]:
     directory = workspace.calibrated
     validation = read_validation(workspace)
     write_config(calibration, directory, remembered(workspace), validation)
-    command = f"kltune export --workspace {shlex.quote(str(path))} -o DIR"
+    command = f"kltune export --workspace {where} -o DIR"
     return (
         f"Wrote {directory / 'config.yaml'}",
         *about(choose(calibration, validation), calibration),
         hint(command, "the config, where you want it"),
+        report,
     )
 
 

@@ -23,6 +23,7 @@ from kltune.domain.findings import Severity
 from kltune.domain.outcome import Band
 from kltune.domain.steps import Step
 from kltune.domain.trials import Trial
+from kltune.report.rows import ROW_NAMES, clock, row_of
 from kltune.verl.secrets import redact
 
 if TYPE_CHECKING:
@@ -115,7 +116,7 @@ class Live:
                 ending = outcome.ending.value
                 why = f": {outcome.reason}" if outcome.reason else ""
                 of = self._of(trial)
-                self._line(f"{of}{ending} after {_clock(outcome.seconds)}{why}")
+                self._line(f"{of}{ending} after {clock(outcome.seconds)}{why}")
                 self._line(f"{of}{summary_line(outcome.summary)}")
                 del self._running[trial.name]
             case Note(text):
@@ -141,7 +142,7 @@ class Live:
 
         elapsed = time.monotonic() - self._began
         head = Text(f"kltune {self._stage}   {len(self._rows)} of {self._runs} trials   ", "bold")
-        head.append(f"{_clock(elapsed)} gone{self._left()}", "default")
+        head.append(f"{clock(elapsed)} gone{self._left()}", "default")
         parts: list[Any] = [head]
         if self._rows:
             table = Table(box=None, pad_edge=False)
@@ -176,7 +177,7 @@ class Live:
             kls = [s.reference_kl for s in steps if s.reference_kl is not None]
             yield Text(f"KL {sparkline(kls, top=2 * self._band.high)}  band {self._band}")
         else:
-            yield Text(f"verl is starting ({_clock(time.monotonic() - running.began)})")
+            yield Text(f"verl is starting ({clock(time.monotonic() - running.began)})")
 
     def _left(self) -> str:
         if not self._taken:
@@ -185,43 +186,7 @@ class Live:
         now = time.monotonic()
         spent = sum(now - running.began for running in list(self._running.values()))
         left = max(0.0, (self._runs - len(self._rows)) * mean - spent)
-        return f", about {_clock(left / max(1, len(self._running)))} left"
-
-
-ROW_NAMES = (
-    "trial",
-    "kl_coef",
-    "target",
-    "KL",
-    "band",
-    "coef",
-    "score",
-    "valid.",
-    "ended",
-    "time",
-)
-
-
-def row_of(trial: Trial, outcome: Any, band: Band) -> tuple[str, ...]:
-    """Return a trial as the cells of ``ROW_NAMES``."""
-    summary = outcome.summary if outcome is not None else None
-    kl = summary.kl if summary else None
-    place = ""
-    if kl is not None and kl == kl:
-        place = "inside" if band.holds(kl) else "above" if kl > band.low else "below"
-    target = trial.settings.target_kl
-    return (
-        trial.name,
-        f"{trial.settings.kl_coef:.4g}",
-        "fixed" if target is None else f"{target:.3g}",
-        _short(kl),
-        place,
-        _short(summary.coefficient if summary else None),
-        _short(summary.score if summary else None),
-        _short(summary.validation if summary else None),
-        outcome.ending.value if outcome is not None else "unfinished",
-        _clock(outcome.seconds) if outcome is not None else "",
-    )
+        return f", about {clock(left / max(1, len(self._running)))} left"
 
 
 def summary_line(summary: Any) -> str:
@@ -275,13 +240,3 @@ def _cells(step: Step, planned: int) -> Iterator[str]:
         yield f"validation {value:.3f}"
     if step.seconds is not None:
         yield f"{step.seconds:.1f} s"
-
-
-def _short(value: float | None) -> str:
-    return "" if value is None else f"{value:.4g}"
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(int(seconds), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kltune.cli.live import ROW_NAMES, row_of, sparkline, summary_line
+from kltune.cli.live import sparkline, summary_line
 from kltune.domain.steps import values
+from kltune.report.rows import ROW_NAMES, row_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -84,8 +84,15 @@ def read(path: Path, kind: type[T]) -> T | None:
         LaunchError: the file was written by another version of kltune, or by hand.
     """
     content = read_json(path)
-    if content is None:
-        return None
+    return None if content is None else parse(content, kind, path)
+
+
+def parse(content: Any, kind: type[T], path: Path) -> T:
+    """Return the dataclass that ``content`` of the file ``path`` holds.
+
+    Raises:
+        LaunchError: it was written by another version of kltune, or by hand.
+    """
     whole: Any = kind
     try:
         found: T = _adapter(whole).validate_python(content, strict=False)

@@ -2,7 +2,7 @@ import math
 
 import pytest
 
-from kltune.cli.live import ROW_NAMES, row_of
+from kltune.report.rows import ROW_NAMES, row_of
 from kltune.domain.kl import KlSettings
 from kltune.domain.outcome import Band, Ending, Outcome, Summary
 from kltune.domain.trials import Role, Trial

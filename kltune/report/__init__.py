@@ -1,0 +1,1 @@
+"""A report of a workspace for people (HTML, Markdown) and machines (JSON)."""
