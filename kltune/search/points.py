@@ -99,7 +99,7 @@ class Points:
             if any(_near(p.kl, aim, low, high) for p in curve):
                 continue
             coefficient = coefficient_for(aim, curve, *self.space.kl_coef)
-            if coefficient is None or any(_same(coefficient, c) for c in under_way):
+            if coefficient is None or _shown_soon(coefficient, curve, under_way):
                 continue
             settings = self.filled(coefficient, aim)
             if settings.key() not in known:
@@ -203,6 +203,20 @@ def _within(value: float, bounds: tuple[float, float]) -> float:
 def _near(kl: float, aim: float, low: float, high: float) -> bool:
     """Whether a trial's KL is so close to an aim that another trial would show nothing new."""
     return abs(log(kl / aim)) < 0.12 * log(high / low)
+
+
+def _shown_soon(
+    coefficient: float, curve: Sequence[CurvePoint], under_way: Sequence[float]
+) -> bool:
+    """Whether a running trial tries this, or lies on the same side beyond all that has ended.
+
+    Out there the curve is a guess, which the running trial replaces.
+    """
+    low, high = (end(p.coefficient for p in curve) for end in (min, max))
+    return any(
+        _same(coefficient, c) or min(coefficient, c) > high or max(coefficient, c) < low
+        for c in under_way
+    )
 
 
 def _same(one: float, other: float) -> bool:

@@ -62,6 +62,17 @@ def test_the_curve_needs_few_trials_to_the_band():
     assert any(s.outcome.feasible(BAND) for s in seen)
 
 
+def test_beyond_all_that_has_ended_it_waits_for_the_trial_that_runs_there():
+    seen = [Seen(s, train(s)) for s in (BASE, replace(BASE, kl_coef=0.005, target_kl=0.01))]
+    running = [replace(BASE, kl_coef=0.07)]
+    points = open_search().points
+    settings, source = points.wanted(seen, running)
+    # The next one along the guessed curve would be at 0.12, farther from the band.
+    assert source == "gap"
+    assert 0.005 < settings.kl_coef < 0.07
+    assert points.wanted(seen)[1] == "curve"
+
+
 def test_no_point_comes_twice():
     proposals, _ = carry_out(open_search(), 12)
     keys = [p.settings.key() for p in proposals]
