@@ -34,7 +34,7 @@ from kltune.search import Points, Search, SearchSpace, Seen
 from kltune.settings import differences
 from kltune.trial import Crew, TrialSpec, watch_trial
 from kltune.trial.records import as_json, free_slot, read_trial, save
-from kltune.trial.run import Looks, last_words
+from kltune.trial.run import Looks, is_under_way, last_words
 from kltune.verl.command import held_fixed
 from kltune.verl.overrides import bare
 from kltune.verl.secrets import redact, redact_values
@@ -109,9 +109,10 @@ class Baseline:
         with open_crew(cluster, launcher, self.observe) as crew:
             for trial in self._history():
                 # What has ended is told again: a kill may have come before journal and study
-                # were.
-                if trial.outcome is not None:
-                    crew.start(trial.name, self._begin(trial, launcher))
+                # were. What runs has its place, so it is taken up before any other is given away.
+                directory = self.workspace.trial(STAGE, trial.name)
+                if trial.outcome is not None or is_under_way(directory, launcher):
+                    crew.start(trial.name, self._begin(trial, crew, launcher))
             try:
                 return self._carry_out(search, crew, launcher)
             finally:
@@ -134,20 +135,21 @@ class Baseline:
                 case Verdict() as verdict:
                     crew.end()
                     return self._conclude(verdict, history, own)
-                case RunTrial(trial) if trial in own or not crew.is_full:
-                    crew.start(trial.name, self._begin(trial, launcher))
+                case RunTrial(trial) if not crew.is_full:
+                    crew.start(trial.name, self._begin(trial, crew, launcher))
                 case SearchAction() if not crew.is_full:
                     proposed = self._proposed(search, own, others)
                     exhausted = proposed is None
                     if proposed is not None:
-                        crew.start(proposed.name, self._begin(proposed, launcher))
+                        crew.start(proposed.name, self._begin(proposed, crew, launcher))
                 case _:
                     crew.wait(at_most_s=LISTEN_S if search.shared else None)
 
-    def _begin(self, trial: Trial, launcher: Launcher) -> Looks:
+    def _begin(self, trial: Trial, crew: Crew, launcher: Launcher) -> Looks:
         """Begin a trial, or take it up."""
         directory = self.workspace.trial(STAGE, trial.name)
-        spec = replace(self.spec(trial), slot=free_slot(self.workspace.trials(STAGE)))
+        slot = free_slot(self.workspace.trial(STAGE, name) for name in crew.running)
+        spec = replace(self.spec(trial), slot=slot)
         return watch_trial(spec, directory, self.workspace, launcher, self.observe)
 
     def _proposed(

@@ -32,7 +32,7 @@ from kltune.launchers import open_launcher
 from kltune.settings import Settings
 from kltune.trial import TrialSpec, watch_trial
 from kltune.trial.records import TrialRecord, as_json, free_slot, read, read_trial, save
-from kltune.trial.run import last_words, read_steps
+from kltune.trial.run import is_under_way, last_words, read_steps
 from kltune.verl.command import held_fixed
 from kltune.verl.keys import Key
 from kltune.verl.overrides import lay_over
@@ -104,6 +104,18 @@ class Scaling:
         launcher = open_launcher(cluster)
         self._check_length(stage, setup.steps)
         with open_crew(cluster, launcher, self.observe) as crew:
+
+            def start(trial: Trial) -> None:
+                running = (self.workspace.trial(stage, name) for name in crew.running)
+                spec = replace(self._spec(trial, setup, after), slot=free_slot(running))
+                directory = self.workspace.trial(stage, trial.name)
+                looks = watch_trial(spec, directory, self.workspace, launcher, self.observe)
+                crew.start(trial.name, looks)
+
+            # What runs has its place, so it is taken up before any other is given away.
+            for directory in self.workspace.trials(stage):
+                if is_under_way(directory, launcher):
+                    start(read_trial(directory))
             while True:
                 for name, outcome in crew.ended():
                     self._stop_if_nothing_ran(self.workspace.trial(stage, name), outcome)
@@ -114,14 +126,8 @@ class Scaling:
                         return self._conclude(
                             nodes, verdict, history, proposed, setup, changes, calibration
                         )
-                    case RunTrial(trial) if trial in history or not crew.is_full:
-                        directory = self.workspace.trial(stage, trial.name)
-                        spec = self._spec(trial, setup, after)
-                        spec = replace(spec, slot=free_slot(self.workspace.trials(stage)))
-                        looks = watch_trial(
-                            spec, directory, self.workspace, launcher, self.observe
-                        )
-                        crew.start(trial.name, looks)
+                    case RunTrial(trial) if not crew.is_full:
+                        start(trial)
                     case _:
                         crew.wait()
 

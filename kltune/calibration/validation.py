@@ -27,9 +27,9 @@ from kltune.domain.trials import Role, Trial
 from kltune.errors import NotCalibratedError, SettingsError
 from kltune.launchers import Launcher, open_launcher
 from kltune.settings import differences
-from kltune.trial import TrialSpec, watch_trial
+from kltune.trial import Crew, TrialSpec, watch_trial
 from kltune.trial.records import as_json, free_slot, read, save
-from kltune.trial.run import Looks, read_steps
+from kltune.trial.run import Looks, is_under_way, read_steps
 from kltune.validation import (
     Comparison,
     Curve,
@@ -143,9 +143,14 @@ class Validation:
             ended: dict[str, Outcome] = {}
             answers: dict[str, _ByStep] = {}
             with open_crew(cluster, launcher, self.observe) as crew:
+                # What runs has its place, so it is taken up before any other is given away.
+                ordered = sorted(
+                    trials,
+                    key=lambda t: not is_under_way(self._directory(t.name), launcher),
+                )
                 looks = (
-                    (trial.name, self._begin(trial, tasks, calibration.steps, launcher))
-                    for trial in trials
+                    (trial.name, self._begin(trial, tasks, calibration.steps, crew, launcher))
+                    for trial in ordered
                 )
                 for name, outcome in each_ended(crew, looks):
                     ended[name] = outcome
@@ -196,8 +201,10 @@ class Validation:
             keep_answers=True,
         )
 
-    def _begin(self, trial: Trial, tasks: Tasks, steps: int, launcher: Launcher) -> Looks:
-        slot = free_slot(self.workspace.trials(STAGE))
+    def _begin(
+        self, trial: Trial, tasks: Tasks, steps: int, crew: Crew, launcher: Launcher
+    ) -> Looks:
+        slot = free_slot(self._directory(name) for name in crew.running)
         spec = replace(self.spec(trial, tasks, steps), slot=slot)
         directory = self._directory(trial.name)
         return watch_trial(spec, directory, self.workspace, launcher, self.observe)

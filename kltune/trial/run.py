@@ -62,6 +62,16 @@ def watch_trial(
     return _TrialRun(spec, directory, workspace, launcher, observe).run()
 
 
+def is_under_way(directory: TrialDir, launcher: Launcher) -> bool:
+    """Whether a job of the trial runs or waits, left by a kltune that was killed."""
+    attempts = directory.attempts()
+    if not attempts or attempts[-1].result.exists():
+        return False
+    record = read(attempts[-1].plan, AttemptRecord)
+    running = (JobState.PENDING, JobState.RUNNING)
+    return record is not None and launcher.status(record.handle).state in running
+
+
 class _TrialRun:
     def __init__(
         self,
@@ -120,8 +130,11 @@ class _TrialRun:
                 f"{trial.settings.describe()}; was this workspace's study removed? Start over "
                 "with --fresh"
             )
-        # One that is taken up may be running where it was begun.
-        self.spec = replace(self.spec, slot=record.slot)
+        elif self.directory.outcome.exists() or is_under_way(self.directory, self.launcher):
+            self.spec = replace(self.spec, slot=record.slot)
+        else:
+            # Its place may be another's by now, or one that there is no more room for.
+            save(self.directory.trial, replace(record, slot=self.spec.slot))
         self._decide("trial-started", role=trial.role.value, settings=as_json(trial.settings))
 
     def _results(self) -> Generator[None, None, list[AttemptResult]]:

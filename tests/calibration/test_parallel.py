@@ -115,6 +115,43 @@ def test_a_polite_signal_ends_all_of_them_and_the_same_command_goes_on(project, 
     project.assert_consistent()
 
 
+def interrupted(project, *words):
+    """Have three trials run side by side, and interrupt them."""
+    project.write("waits-at=5", search={"trials": 2, "confirmations": 0})
+    process = project.start("run", *words)
+    for name in ("reference", "search-000", "search-001"):
+        wait_for_line(process, f"{name}: step 4/")
+    process.terminate()
+    process.communicate()
+    (project.path / "gate").touch()
+
+
+def again(project):
+    """When each attempt of the second kltune began and ended."""
+    began = max(e["time"] for e in project.journal("attempt-ended") if e["attempt"] == 1)
+    return [span for span in spans(project) if span[0] >= began]
+
+
+def test_interrupted_they_do_not_go_on_over_the_width_of_the_next_command(project):
+    interrupted(project, "--parallel", "3")
+    main(["run", "--quiet"])
+    project.assert_consistent()
+    second = again(project)
+    assert len(second) == 3
+    assert all(first[1] <= after[0] for first, after in pairwise(second))
+
+
+def test_interrupted_they_go_on_with_the_gpus_that_are_left(project, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0,1,2")
+    interrupted(project, "--parallel", "3")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "7")
+    main(["run", "--quiet", "--parallel", "3"])
+    project.assert_consistent()
+    assert len(again(project)) == 3
+    for name in ("reference", "search-000", "search-001"):
+        assert "CUDA_VISIBLE_DEVICES=7\n" in project.attempt(name, 2).command.read_text()
+
+
 @pytest.mark.parametrize("width", [0, -1])
 def test_a_width_that_is_none(project, width):
     assert main(["run", "--parallel", str(width)]) == 3
