@@ -6,7 +6,7 @@ from functools import partial
 
 from kltune.calibration.report import BASELINE, Report
 from kltune.report import plots
-from kltune.report.document import Block, Plot, Section, Text
+from kltune.report.document import Block, Plot, Section
 from kltune.report.trials import course_plot
 
 
@@ -14,9 +14,7 @@ def curves(report: Report) -> Section:
     """Return the course of the baseline's trials, their curve, and the validation's."""
     runs = report.of(BASELINE)
     winner = report.calibration.winner if report.calibration is not None else None
-    blocks: list[Block] = []
-    if any(run.steps for run in runs):
-        blocks.append(course_plot(BASELINE, runs, report.band, winner))
+    blocks: list[Block] = [course_plot(BASELINE, runs, report.band, winner)]
     if report.curve:
         caption = (
             "Reference KL over the coefficient, both as means over the last half of a trial's "
@@ -36,4 +34,4 @@ def curves(report: Report) -> Section:
                 "chance while the training score has not."
             )
             blocks.append(Plot(f"held-out-{number}", caption, partial(plots.held_out, found)))
-    return Section("curves", "Curves", tuple(blocks) or (Text("No trial has logged a step."),))
+    return Section("curves", "Curves", tuple(blocks))

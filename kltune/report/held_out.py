@@ -18,7 +18,7 @@ def held_out(report: Report, workspace: str) -> Section:
         what = "Validation is not finished:" if runs else "Not validated on held-out problems:"
         blocks.append(Text(what, f"kltune validate{workspace}"))
     if runs:
-        blocks.append(course_plot(STAGE, runs, report.band, None))
+        blocks.append(course_plot(STAGE, runs, report.band))
         blocks.append(trial_table(runs, report.band))
     return Section("validation", "Validation", tuple(blocks))
 

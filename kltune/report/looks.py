@@ -10,6 +10,7 @@ from kltune.domain.trials import Role, Trial
 
 #: Stands for the page's own text colour until a plot is put into a page.
 INK = "#010203"
+#: After Okabe and Ito, whose colours people with any colour vision tell apart.
 BLUE, ORANGE, GREY, BAND = "#0a84d0", "#d55e00", "#8a8a8a", "#009e73"
 
 

@@ -70,7 +70,7 @@ def _found(result: NodeResult) -> Iterator[Block]:
 
 
 def _transfer(found: Transfer) -> tuple[str, ...]:
-    error = "" if found.error is None else f"{found.error:+.1%}"
+    error = "" if found.error is None else f"{round(found.error, 3) + 0.0:+.1%}"
     return found.trial, short(found.predicted_kl), short(found.measured_kl), error
 
 

@@ -1,46 +1,26 @@
-"""The plots of a report, as SVG that goes into a page as it is.
-
-Text stays text and takes the page's own colour, so a plot reads on light and on dark paper. The
-colours are Okabe and Ito's, which people with any colour vision tell apart.
-"""
+"""The plots of a report, as SVG."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterator, Sequence
-from html import escape
-from io import StringIO
+from collections.abc import Iterable, Iterator, Sequence
 from math import isfinite
 from typing import Any
 
 from kltune.calibration.report import Run
 from kltune.calibration.validation import REFERENCE, TaskReport
 from kltune.domain.curve import CurvePoint
+from kltune.domain.findings import Severity
 from kltune.domain.outcome import Band, Ending
 from kltune.domain.trials import Trial
 from kltune.report.labels import Label, place_at_points, place_beside
-from kltune.report.looks import BAND, BLUE, INK, ORANGE, Look, look_of
+from kltune.report.looks import BAND, BLUE, GREY, ORANGE, Look, look_of
+from kltune.report.svg import picture
 
-_WIDTH, _PANEL = 8.2, 2.3  # inches
+_PANEL = 2.1  # inches
+_TALL = 1.7  # panels; reference KL is what it is all about
 
-_STYLE = {
-    "axes.edgecolor": INK,
-    "axes.grid": True,
-    "axes.labelcolor": INK,
-    "axes.spines.right": False,
-    "axes.spines.top": False,
-    "font.family": ["DejaVu Sans"],  # comes with matplotlib, so that a plot is the same anywhere
-    "font.size": 9,
-    "grid.alpha": 0.15,
-    "grid.color": INK,
-    "legend.frameon": False,
-    "legend.labelcolor": INK,
-    "svg.fonttype": "none",
-    "text.color": INK,
-    "text.parse_math": False,
-    "xtick.color": INK,
-    "ytick.color": INK,
-}
+#: Points of a line beyond which a stretch of it is drawn as its lowest and its highest.
+_POINTS = 600
 
 _LEGEND: dict[str, Any] = {
     "loc": "outside upper left",
@@ -72,24 +52,33 @@ def course(runs: Sequence[Run], band: Band, winner: str | None, name: str, label
     # What matters most is drawn last.
     drawn = sorted((run for run in runs if run.steps), key=lambda run: looks[id(run)].rank)
     panels = [panel for panel in _PANELS if any(_series(run, panel[0]) for run in drawn)]
+    assert panels, "nothing to draw; see has_course"
 
     def draw(figure: Any) -> None:
-        axes = figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0]
-        for panel, (what, title) in zip(axes, panels, strict=True):
+        heights = [_TALL if what == "reference_kl" else 1.0 for what, _ in panels]
+        axes = figure.subplots(len(panels), sharex=True, squeeze=False, height_ratios=heights)
+        for panel, (what, title) in zip(axes[:, 0], panels, strict=True):
             panel.set_ylabel(title)
-            if what == "reference_kl":
-                _shade(panel, band)
-                panel.set_ylim(*_limits(drawn, band))
             if what == "coefficient":
                 panel.set_yscale("log")
                 panel.yaxis.set_major_formatter(_plain)
+            else:
+                panel.set_ylim(*_limits(drawn, what, band))
             ends = [_draw_run(panel, run, what, looks[id(run)]) for run in drawn]
+            if panel is axes[0, 0]:
+                named = [end for end in ends if end is not None]
             if what == "reference_kl":
-                place_beside(panel, [end for end in ends if end is not None])
-        axes[-1].set_xlabel("training step")
+                _shade(panel, band)
+        axes[-1, 0].set_xlabel("training step")
         _legend(figure, [run.trial for run in drawn], winner)
+        place_beside(axes[0, 0], named)
 
-    return _svg(name, label, _PANEL * max(1, len(panels)) + 0.4, draw)
+    return picture(name, label, _PANEL * (len(panels) + _TALL - 1) + 0.4, draw)
+
+
+def has_course(runs: Iterable[Run]) -> bool:
+    """Whether a trial has logged a number that can be drawn."""
+    return any(_series(run, what) for run in runs for what, _ in _PANELS)
 
 
 def coefficient_curve(
@@ -106,7 +95,7 @@ def coefficient_curve(
         for trial in trials
         if trial.outcome is not None and (summary := trial.outcome.summary).kl is not None
     ]
-    points = [(t, x, kl) for t, x, kl in shown if kl is not None and kl > 0 and x > 0]
+    points = [(t, x, kl) for t, x, kl in shown if kl and kl > 0 and isfinite(kl) and x > 0]
 
     def draw(figure: Any) -> None:
         from matplotlib.ticker import LogLocator
@@ -115,14 +104,13 @@ def coefficient_curve(
         axes.set_xscale("log")
         axes.set_yscale("log")
         _shade(axes, band)
-        axes.plot(
-            [p.coefficient for p in curve], [p.kl for p in curve], "--", color="#8a8a8a", lw=1
-        )
+        axes.plot([p.coefficient for p in curve], [p.kl for p in curve], "--", color=GREY, lw=1)
         labels = []
         for trial, x, kl in sorted(points, key=lambda p: look_of(p[0], winner).rank):
             look = look_of(trial, winner)
             axes.plot([x], [kl], **look.marker(_cut(trial)), ls="none")
-            labels.append((x, kl, trial.name, look.ink))
+            # A confirmation lies beside what it confirms.
+            labels.append((x, kl, "" if look.dashed else trial.name, look.ink))
         axes.set_xlabel("coefficient β (reward units/nat)")
         axes.set_ylabel("reference KL (nats/token)")
         for axis in (axes.xaxis, axes.yaxis):
@@ -130,10 +118,10 @@ def coefficient_curve(
             axis.set_major_formatter(_plain)
             axis.set_minor_formatter(lambda *_: "")
         axes.margins(0.12)
-        place_at_points(axes, labels)
         _legend(figure, [trial for trial, _, _ in points], winner, points=True)
+        place_at_points(axes, labels)
 
-    return _svg(name, label, 3.6, draw)
+    return picture(name, label, 3.6, draw)
 
 
 def held_out(found: TaskReport, name: str, label: str) -> str:
@@ -163,11 +151,11 @@ def held_out(found: TaskReport, name: str, label: str) -> str:
         bottom.set_ylabel("training score\n(reward units)")
         bottom.set_xlabel("sqrt(reference KL in nats/token)")
         _look_at_the_training(top, found)
-        place_at_points(top, list(_steps_of(found)))
         handles, names = top.get_legend_handles_labels()
         figure.legend(handles, names, ncols=len(names), **_LEGEND)
+        place_at_points(top, list(_steps_of(found)))
 
-    return _svg(name, label, 2 * _PANEL + 0.5, draw)
+    return picture(name, label, 2 * _PANEL + 0.5, draw)
 
 
 def _look_at_the_training(axes: Any, found: TaskReport) -> None:
@@ -212,34 +200,54 @@ def _cut(trial: Trial) -> bool:
     return trial.outcome is not None and trial.outcome.ending is not Ending.COMPLETED
 
 
-def _draw_run(panel: Any, run: Run, what: str, look: Look) -> Any:
+def _draw_run(panel: Any, run: Run, what: str, look: Look) -> Label | None:
     """Draw one trial; return where its line ends, with what is to be said there."""
     series = _series(run, what)
     if not series:
         return None
-    xs, ys = zip(*series, strict=True)
     dots = {"marker": "o", "ms": 3} if what == "held_out" else {}
-    panel.plot(xs, ys, **look.line(), **dots)
-    x, y, text = xs[-1], ys[-1], run.trial.name
+    panel.plot(*zip(*_thinned(series), strict=True), **look.line(), **dots)
+    if not _cut(run.trial):
+        x, y = series[-1]
+        return x, y, run.trial.name, look.ink
+    step, rule = _stopped_by(run)
+    before = [point for point in series if step is None or point[0] <= step]
+    x, y = (before or series)[-1]
+    low, high = panel.get_ylim()
+    inside = min(high, max(low, y))
+    panel.plot([x], [inside], **look.marker(True), clip_on=False)
+    beyond = "" if inside == y else f" ({y:.3g})"
+    return x, inside, f"{run.trial.name}{beyond}: {rule}", look.ink
+
+
+def _stopped_by(run: Run) -> tuple[int | None, str]:
+    """Return the step at which a trial was found to go wrong, and by which rule."""
+    found = [s.finding for s in run.findings if s.finding.severity is Severity.CRITICAL]
+    if found:
+        return found[-1].step, found[-1].rule
     outcome = run.trial.outcome
-    if outcome is not None and _cut(run.trial):
-        rule = outcome.critical[0] if outcome.critical else outcome.ending.value
-        top = panel.get_ylim()[1]
-        if what == "reference_kl" and y > top:
-            y, text = top, f"{text} ({y:.3g})"
-        panel.plot([x], [y], **look.marker(True), clip_on=False)
-        text = f"{text}: {rule}"
-    return x, y, text, look.ink
+    return None, outcome.ending.value if outcome is not None else ""
 
 
-def _limits(runs: Sequence[Run], band: Band) -> tuple[float, float]:
-    """Return the ends of the axis of KL: what was stopped may leave the picture."""
-    everything = [value for run in runs for _, value in _series(run, "reference_kl")]
-    done = [
-        value for run in runs for _, value in _series(run, "reference_kl") if not _cut(run.trial)
-    ]
-    top = 1.06 * min(max([*everything, band.high]), max([*done, 4 * band.high]))
-    return max(min([0.0, *done]), -top / 4), top
+def _limits(runs: Sequence[Run], what: str, band: Band) -> tuple[float, float]:
+    """Return the ends of an axis; what was stopped may leave the picture."""
+    wanted = [0.0, 1.5 * band.high] if what == "reference_kl" else []
+    wanted += [value for run in runs if not _cut(run.trial) for _, value in _series(run, what)]
+    everything = [value for run in runs for _, value in _series(run, what)]
+    low, high = min(wanted or everything), max(wanted or everything)
+    reach = (high - low) or 0.1
+    low, high = max(min(low, *everything), low - reach), min(max(high, *everything), high + reach)
+    return low - 0.05 * (high - low), high + 0.05 * (high - low)
+
+
+def _thinned(series: Sequence[tuple[int, float]]) -> Iterable[tuple[int, float]]:
+    """Return what is seen of a long line at this size: of each stretch its two extremes."""
+    if len(series) <= _POINTS:
+        return series
+    stretch = 2 * len(series) // _POINTS + 1
+    parts = (series[n : n + stretch] for n in range(0, len(series), stretch))
+    ends = ({min(p, key=lambda q: q[1]), max(p, key=lambda q: q[1])} for p in parts)
+    return [point for pair in ends for point in sorted(pair)]
 
 
 def _shade(axes: Any, band: Band) -> None:
@@ -265,32 +273,3 @@ def _legend(
         handles.append(Line2D([], [], ls="none", label="stopped", **looks[-1].marker(True)))
     handles.append(Patch(color=BAND, alpha=0.18, lw=0, label="band"))
     figure.legend(handles=handles, ncols=len(handles), **_LEGEND)
-
-
-def _svg(name: str, label: str, height: float, draw: Callable[[Any], None]) -> str:
-    import matplotlib
-    from matplotlib.figure import Figure
-
-    # Ids are made from the salt, and there is no date: the same numbers give the same text.
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": name}):
-        figure = Figure(figsize=(_WIDTH, height), layout="constrained")
-        draw(figure)
-        text = StringIO()
-        nothing = dict.fromkeys(("Creator", "Date", "Format", "Type"))
-        figure.savefig(text, format="svg", transparent=True, metadata=nothing)
-    return _inline(text.getvalue(), name, label)
-
-
-def _inline(svg: str, name: str, label: str) -> str:
-    """Return a picture as part of a page: its own names for ids, the page's colour for text."""
-    svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<style.*?</style>", "", svg, flags=re.DOTALL)  # it would hold for the page
-    svg = re.sub(r'\b(id="|(?:xlink:)?href="#)', rf"\g<1>{name}-", svg)
-    svg = svg.replace("url(#", f"url(#{name}-").replace(INK, "currentColor")
-    svg = re.sub(r'^<svg ((?:xmlns|viewBox|version|width|height)\S*="[^"]*"\s*)+', _head, svg)
-    return svg.replace("<svg ", f'<svg role="img" aria-label="{escape(label)}" ', 1)
-
-
-def _head(match: re.Match[str]) -> str:
-    """The size is the page's to say."""
-    return re.sub(r'\b(?:width|height)="[^"]*"\s*', "", match[0])

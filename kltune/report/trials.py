@@ -28,8 +28,12 @@ def trials(runs: Sequence[Run], band: Band) -> Section:
     return Section("trials", "Trials", (trial_table(runs, band),))
 
 
-def course_plot(stage: str, runs: Sequence[Run], band: Band, winner: str | None) -> Plot:
+def course_plot(
+    stage: str, runs: Sequence[Run], band: Band, winner: str | None = None
+) -> Plot | Text:
     """Return the course of a stage's trials."""
+    if not plots.has_course(runs):
+        return Text(f"No trial of {stage} has logged a step.")
     caption = (
         f"Every trial of {stage} over its steps. Shaded: the band {band} nats/token. A cross "
         "marks where a trial was stopped, with the rule that stopped it."
@@ -43,7 +47,7 @@ def training(report: Report, workspace: str) -> Section:
     if not runs:
         missing = Text("Not trained under watch:", f"kltune train{workspace}")
         return Section("training", "Training", (missing,))
-    blocks = (course_plot(TRAINING, runs, report.band, None), trial_table(runs, report.band))
+    blocks = (course_plot(TRAINING, runs, report.band), trial_table(runs, report.band))
     return Section("training", "Training", blocks)
 
 
