@@ -118,7 +118,8 @@ class Points:
         high = min((p.coefficient for p in curve if p.kl < self.band.low), default=high)
         inside = [c for c in (*under_way, *(p.coefficient for p in curve)) if low < c < high]
         edges = [low, *sorted(inside), high]
-        left, right = max(pairwise(edges), key=lambda pair: pair[1] / pair[0])
+        # Halves of an earlier gap are the same but for their last digit: the first of them.
+        left, right = max(pairwise(edges), key=lambda pair: round(log(pair[1] / pair[0]), 6))
         middle = sqrt(left * right)
         return None if right <= left or _same(middle, left) else middle
 

@@ -64,7 +64,7 @@ def test_the_curve_needs_few_trials_to_the_band():
 
 def test_beyond_all_that_has_ended_it_waits_for_the_trial_that_runs_there():
     seen = [Seen(s, train(s)) for s in (BASE, replace(BASE, kl_coef=0.005, target_kl=0.01))]
-    running = [replace(BASE, kl_coef=0.07)]
+    running = [replace(BASE, kl_coef=math.sqrt(0.005))]
     points = open_search().points
     settings, source = points.wanted(seen, running)
     # The next one along the guessed curve would be at 0.12, farther from the band.
