@@ -248,7 +248,8 @@ def _run(stage: str, directory: TrialDir, record: TrialRecord, told: list[Findin
     findings = list(told)
     for number, place in enumerate(directory.attempts(), 1):
         plan = read(place.plan, AttemptRecord)
-        assert plan is not None
+        if plan is None:  # set aside a moment ago by whoever works here
+            break
         result = read(place.result, AttemptResult)
         attempts.append(AttemptSeen(plan, result))
         # A crash is seen by whoever reads the log at the end; no rule has told of it before.

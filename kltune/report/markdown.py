@@ -43,4 +43,4 @@ def _code(command: str) -> str:
 def _plain(text: str) -> str:
     """Return text that Markdown shows as it is: on one line, no HTML, nothing that marks up."""
     one_line = " ".join(text.split()).replace("&", "&amp;").replace("<", "&lt;")
-    return re.sub(r"([\\`*\[\]|]|(?<!\w)_|_(?!\w))", r"\\\1", one_line)
+    return re.sub(r"([\\`*\[\]|~$]|(?<!\w)_|_(?!\w))", r"\\\1", one_line)

@@ -65,18 +65,20 @@ def whole(project, monkeypatch, shelf):
     if shelf.exists():
         shutil.copytree(shelf, project.workspace.path)
         return project
-    monkeypatch.setattr("kltune.calibration.scale.open_launcher", lambda _: LocalLauncher())
+    for part in ("scale", "profiling"):
+        monkeypatch.setattr(f"kltune.calibration.{part}.open_launcher", lambda _: LocalLauncher())
     write(project.path / "train.parquet", [row(n) for n in range(200)])
     write(project.path / "test.parquet", [row(n, split="test") for n in range(300)])
     project.content["verl"]["overrides"] |= SIZES
     project.content["verl"]["env"] |= {"STAND_IN_STEP_S": "0.001", "STAND_IN_PROBLEMS": "300"}
     project.write(
-        "nan-at=4@search-001",
-        search={"trials": 4},
+        "nan-at=4@search-001 oom-at=3@search-003 communicates=0.4",
+        search={"trials": 5},
         scale={"nodes": [2], "trials": 1},
         validate={"seeds": 2},
     )
     assert main(["run", "--quiet"]) == 0
+    assert main(["scale", "--profile", "--quiet"]) == 0
     shutil.copytree(project.workspace.path, shelf)
     return project
 
@@ -107,6 +109,8 @@ def test_a_whole_run_is_told_in_order_with_its_numbers(whole, capsys):
     assert "search-001: stopped" in page.text["journal"]
     assert "consistency gatepassed" in page.text["scale"]
     assert "transfer error" in page.text["scale"]
+    assert "rank 0 spends 40.0% of its time in communication" in page.text["scale"]
+    assert "the same settings again: the run stopped after step 2" in page.text["attempts"]
     assert "% of the 500 on one node" in page.text["scale"]
     assert "calibrated over reference" in page.text["validation"]
     assert "100002, 100003" in page.text["validation"]
@@ -172,6 +176,17 @@ def test_markdown_holds_the_tables(whole):
     assert "| trial | kl_coef | target | KL | band |" in text
     assert "## Validation" in text
     assert "<svg" not in text
+
+
+def test_earlier_calibrations_are_told(project):
+    project.write(search={"trials": 0, "confirmations": 0}, band={"high": 0.09})
+    assert main(["run", "--quiet"]) == 0
+    project.content["verl"]["overrides"]["algorithm.kl_ctrl.kl_coef"] = 0.002
+    project.write()
+    assert main(["run", "--since", "last", "--quiet"]) == 0
+    page = written(project)
+    assert page.text["history"].count("kl_coef=0.001 target_kl=0.02") >= 1
+    assert "calibrated again; before: average reference KL" in page.text["journal"]
 
 
 def test_an_unfinished_workspace_says_what_is_missing_and_how_to_get_it(project, capsys):
