@@ -34,6 +34,17 @@ def start_over(workspace: Workspace) -> None:
             raise cannot_write(aside, error) from error
 
 
+def set_stage_aside(workspace: Workspace, stage: str) -> None:
+    """Set a stage of a locked workspace aside, after ending what still runs of it.
+
+    Raises:
+        LaunchError: it cannot be moved.
+    """
+    for plan in workspace.stage(stage).glob("*/attempt-*/attempt.json"):
+        _end(AttemptDir(plan.parent))
+    workspace.set_stage_aside(stage)
+
+
 def _end(attempt: AttemptDir) -> None:
     # Neither a damaged file nor a machine that is gone must keep anybody from starting over.
     with suppress(LaunchError):

@@ -9,10 +9,17 @@ from typing import Any
 
 from kltune.calibration.batches import batch_of, batch_overrides
 from kltune.calibration.crews import open_crew
+from kltune.calibration.fresh import set_stage_aside
 from kltune.calibration.identity import identify
 from kltune.calibration.preflight import Setup, prepare
 from kltune.calibration.record import Calibration, read_calibration
-from kltune.calibration.scaled import NodeResult, Transfer, stage_of
+from kltune.calibration.scaled import (
+    NodeResult,
+    Transfer,
+    begun_from,
+    is_of_others,
+    stage_of,
+)
 from kltune.calibration.specs import rules_of, trial_spec
 from kltune.domain.attempts import Limits
 from kltune.domain.confirmation import fresh_seeds
@@ -102,7 +109,13 @@ class Scaling:
             self.observe(Note(f"{nodes} nodes: {text}"))
         cluster = setup.settings.content.cluster
         launcher = open_launcher(cluster)
+        if is_of_others(self.workspace, nodes, calibration.settings):
+            self.observe(
+                Note(f"{nodes} nodes: the baseline has found other settings since; begun anew")
+            )
+            set_stage_aside(self.workspace, stage)
         self._check_length(stage, setup.steps)
+        save(begun_from(self.workspace, nodes), calibration.settings)
         with open_crew(cluster, launcher, self.observe) as crew:
 
             def start(trial: Trial) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from kltune.calibration.record import Calibration
@@ -79,6 +80,17 @@ def stage_of(nodes: int) -> str:
     return f"{STAGE}{nodes}"
 
 
+def begun_from(workspace: Workspace, nodes: int) -> Path:
+    """Return where the stage of a number of nodes keeps the settings of one that it scales."""
+    return workspace.stage(stage_of(nodes)) / "begun-from.json"
+
+
+def is_of_others(workspace: Workspace, nodes: int, settings: KlSettings | None) -> bool:
+    """Whether a stage was begun from other settings of one node: the baseline went on since."""
+    begun = read(begun_from(workspace, nodes), KlSettings)
+    return begun is not None and (settings is None or begun.key() != settings.key())
+
+
 def at_nodes(calibration: Calibration, result: NodeResult) -> Calibration:
     """Return the calibration of a number of nodes: the baseline's with what was found there."""
     origin = f"scale to {result.nodes} nodes"
@@ -100,12 +112,17 @@ def at_nodes(calibration: Calibration, result: NodeResult) -> Calibration:
 
 
 def read_scaled(workspace: Workspace, calibration: Calibration) -> dict[int, Calibration]:
-    """Return the calibrations of all numbers of nodes that settings were found for."""
+    """Return the calibrations of all numbers of nodes that settings were found for.
+
+    What was scaled from an earlier winner of the baseline is not among them.
+    """
     found = {}
     for stage in workspace.stages():
         if not stage.startswith(STAGE):
             continue
         result = read(workspace.stage_result(stage), NodeResult)
-        if result is not None and result.settings is not None:
+        if result is None or result.settings is None:
+            continue
+        if not is_of_others(workspace, result.nodes, calibration.settings):
             found[result.nodes] = at_nodes(calibration, result)
     return dict(sorted(found.items()))

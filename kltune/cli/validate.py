@@ -59,6 +59,7 @@ def validate(
     Exit code 1 when the calibrated settings have become worse. Run again with more --seeds, it
     adds them to those that are there.
     """
+    from kltune.calibration.fresh import set_stage_aside
     from kltune.calibration.validation import STAGE
     from kltune.workspace import Workspace
 
@@ -74,7 +75,7 @@ def validate(
     if fresh:
         place = Workspace(workspace)
         with place.locked():
-            place.set_stage_aside(STAGE)
+            set_stage_aside(place, STAGE)
     out.end(carry_out(out, settings, workspace))
 
 

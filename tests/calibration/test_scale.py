@@ -113,6 +113,23 @@ def test_a_second_run_starts_nothing(calibrated, capsys):
     assert len(calibrated.journal("attempt-ended")) == before
 
 
+def test_what_an_earlier_winner_was_scaled_to_is_not_that_of_the_next(calibrated, capsys):
+    words = ("--nodes", "2", "--rule", "hold", "--trials", "1")
+    (first,) = scaled(capsys, *words)
+    assert main(["baseline", "--quiet", "--trials", "8", "--format", "json"]) == 0
+    now = json.loads(capsys.readouterr().out)["settings"]
+    assert now != first["settings"]
+    assert main(["export", "-o", "out", "--nodes", "2"]) == 1
+    assert main(["export", "-o", "out", "--quiet"]) == 0
+    assert not (calibrated.path / "out" / "nodes-2").exists()
+    capsys.readouterr()
+    (second,) = scaled(capsys, *words)
+    assert second["settings"] == now
+    assert main(["export", "-o", "out", "--nodes", "2", "--quiet"]) == 0
+    shelf = calibrated.workspace.path / "set-aside" / "scale-2-1"
+    assert (shelf / "hold" / "outcome.json").is_file()
+
+
 def test_a_failing_gate_stops_the_stage_at_step_1_and_changes_nothing(calibrate, project, capsys):
     calibrate("nodes-differ")
     before = project.workspace.calibration.read_text()

@@ -2,11 +2,13 @@ import json
 
 import pytest
 
+from kltune.calibration.fresh import set_stage_aside
 from kltune.calibration.record import Calibration
 from kltune.cli.app import main
 from kltune.launchers.local import LocalLauncher
 from kltune.trial.records import read, save
 
+from ..calibration.test_resume import wait_for_line
 from ..calibration.test_scale import SIZES
 from ..drift.data import row, write
 
@@ -203,6 +205,22 @@ def test_side_by_side_the_same_is_found(calibrated, capsys):
     _, together = validated(capsys, "--parallel", "3")
     _, alone = validated(capsys, "--fresh")
     assert {**together, "finished": 0} == {**alone, "finished": 0}
+
+
+def test_what_a_killed_validation_left_running_ends_when_it_is_set_aside(calibrated):
+    calibrated.write("waits-at=2")
+    identity = json.loads(calibrated.workspace.identity.read_text())
+    identity["made_with"]["verl.env"]["STAND_IN"] = "waits-at=2"
+    calibrated.workspace.identity.write_text(json.dumps(identity))
+    process = calibrated.start("validate", "--parallel", "2")
+    for name in ("reference-1", "calibrated-1"):
+        wait_for_line(process, f"{name}: step 1/")
+    process.kill()
+    process.communicate()
+    assert calibrated.left_behind()
+    with calibrated.workspace.locked():
+        set_stage_aside(calibrated.workspace, "validate")
+    assert calibrated.left_behind() == []
 
 
 def test_run_carries_out_the_stages_that_the_settings_name(project, monkeypatch, capsys):
