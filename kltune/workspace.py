@@ -9,6 +9,7 @@
       data.json                   fingerprint of the training data
       history.json                earlier calibrations, after `kltune run --since last`
       validation.json             base, reference and calibrated settings compared
+      report.html                 what `kltune report` has written
       baseline/<trial>/           one directory a stage and trial; also scale-N/, train/, ...
         trial.json                what is run
         outcome.json              what it came to, once it has ended

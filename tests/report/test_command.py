@@ -178,9 +178,10 @@ def test_markdown_holds_the_tables(whole):
     assert "<svg" not in text
 
 
-def test_earlier_calibrations_are_told(project):
+def test_earlier_calibrations_are_told(project, capsys):
     project.write(search={"trials": 0, "confirmations": 0}, band={"high": 0.09})
-    assert main(["run", "--quiet"]) == 0
+    assert main(["run"]) == 0
+    assert "Next: kltune report --workspace kltune-runs " in capsys.readouterr().err
     project.content["verl"]["overrides"]["algorithm.kl_ctrl.kl_coef"] = 0.002
     project.write()
     assert main(["run", "--since", "last", "--quiet"]) == 0
