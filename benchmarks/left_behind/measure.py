@@ -110,10 +110,8 @@ class Start:
         metrics = list(self.folder.glob("kltune-runs/baseline/*/attempt-1/metrics.jsonl"))
         if metrics and '"step"' in metrics[0].read_text():
             return "steps"
-        names = [_words(process) for process in self.alive()]
-        if any(words[0].startswith("ray::") for words in names if words):
-            return "workers"
-        if any(words[0].endswith("/raylet") for words in names if words):
+        first = [words[0] for process in self.alive() if (words := _words(process))]
+        if any(word.startswith("ray::") or word.endswith("/raylet") for word in first):
             return "Ray"
         return "driver" if self.driver() else "kltune"
 
