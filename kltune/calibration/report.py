@@ -17,7 +17,7 @@ from kltune.calibration.profiling import StepProfile
 from kltune.calibration.recalibration import Earlier, earlier, history
 from kltune.calibration.record import Calibration
 from kltune.calibration.scaled import STAGE as SCALE
-from kltune.calibration.scaled import NodeResult
+from kltune.calibration.scaled import NodeResult, is_of_others
 from kltune.calibration.status import Status, read_status, sentence
 from kltune.calibration.validation import ValidationReport, read_validation, report_record
 from kltune.domain.curve import CurvePoint
@@ -122,7 +122,8 @@ class Report:
         settings: verl's KL settings, from the user's own to the choice.
         runs: trials of all stages, stage by stage, in the order in which they were started.
         curve: points of reference KL over coefficient that the search went by.
-        nodes, profiles: of the scale stage, fewest nodes first.
+        nodes, profiles: of the scale stage, fewest nodes first; what was scaled from an earlier
+            winner of the baseline is not among them.
         validation: of base model, reference and calibrated settings.
         history: calibrations of the workspace, oldest first; empty where this is the first.
         journal: decisions, oldest first.
@@ -174,6 +175,12 @@ def read_report(workspace: Workspace) -> Report:
     runs = _runs(workspace, calibration, decisions)
     made_with = read_json(workspace.identity)["made_with"]
     data = remembered(workspace)
+
+    def current(found: NodeResult | StepProfile) -> bool:
+        """Whether it was scaled from the settings that the baseline has now."""
+        settings = calibration.settings if calibration is not None else None
+        return not is_of_others(workspace, found.nodes, settings)
+
     return Report(
         status=status,
         calibration=calibration,
@@ -181,8 +188,8 @@ def read_report(workspace: Workspace) -> Report:
         settings=_settings(calibration, choice),
         runs=runs,
         curve=_curve([run.trial for run in runs if run.stage == BASELINE], status.band),
-        nodes=tuple(_results(workspace, SCALE, NodeResult)),
-        profiles=tuple(_results(workspace, "profile-", StepProfile)),
+        nodes=tuple(found for found in _results(workspace, SCALE, NodeResult) if current(found)),
+        profiles=tuple(p for p in _results(workspace, "profile-", StepProfile) if current(p)),
         validation=validation,
         history=tuple(history(workspace)) if earlier(workspace) else (),
         journal=tuple(

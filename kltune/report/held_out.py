@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kltune.calibration.peak import arm_of
 from kltune.calibration.report import Report
 from kltune.calibration.validation import STAGE, TaskReport, ValidationReport
 from kltune.report.document import Block, Section, Table, Text
@@ -17,6 +18,9 @@ def held_out(report: Report, workspace: str) -> Section:
     if found is None:
         what = "Validation is not finished:" if runs else "Not validated on held-out problems:"
         blocks.append(Text(what, f"kltune validate{workspace}"))
+    elif report.calibration is not None and arm_of(report.calibration, found) is None:
+        what = "The calibration has other settings by now. These were validated before; anew:"
+        blocks.insert(0, Text(what, f"kltune validate --fresh{workspace}"))
     if runs:
         blocks.append(course_plot(STAGE, runs, report.band))
         blocks.append(trial_table(runs, report.band))

@@ -28,7 +28,8 @@ def _nodes(report: Report, stage: str, workspace: str) -> Iterator[Block]:
     number, runs = _number(stage), report.of(stage)
     result = next((found for found in report.nodes if found.nodes == number), None)
     if result is None:
-        yield Text(f"{number} nodes: not finished:", f"kltune scale --nodes {number}{workspace}")
+        text = f"{number} nodes: not finished with the settings that one node has now:"
+        yield Text(text, f"kltune scale --nodes {number}{workspace}")
     else:
         yield from _found(result)
     winner = result.winner if result is not None else None

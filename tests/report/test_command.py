@@ -4,6 +4,7 @@ import json
 import shutil
 import sys
 import time
+from dataclasses import replace
 from html.parser import HTMLParser
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from kltune.calibration.record import Calibration
 from kltune.cli.app import main
 from kltune.launchers.local import LocalLauncher
-from kltune.trial.records import read
+from kltune.trial.records import read, save
 
 from ..calibration.test_scale import SIZES
 from ..drift.data import row, write
@@ -176,6 +177,17 @@ def test_markdown_holds_the_tables(whole):
     assert "| trial | kl_coef | target | KL | band |" in text
     assert "## Validation" in text
     assert "<svg" not in text
+
+
+def test_what_was_found_for_other_settings_is_told_to_be(whole):
+    made = read(whole.workspace.calibration, Calibration)
+    moved = replace(made, settings=replace(made.settings, kl_coef=0.5))
+    save(whole.workspace.calibration, moved)
+    page = written(whole)
+    assert "The calibration has other settings by now" in page.text["validation"]
+    assert "2 nodes: not finished with the settings that one node has now" in page.text["scale"]
+    assert "On 2 nodes, calibrated" not in page.text["settings"]
+    assert "rank 0 spends" not in page.text["scale"]
 
 
 def test_earlier_calibrations_are_told(project, capsys):
