@@ -2,10 +2,10 @@ import math
 
 import pytest
 
-from kltune.report.rows import ROW_NAMES, row_of
 from kltune.domain.kl import KlSettings
 from kltune.domain.outcome import Band, Ending, Outcome, Summary
 from kltune.domain.trials import Role, Trial
+from kltune.report.rows import ROW_NAMES, row_of
 
 BAND = Band(0.01, 0.03)
 
