@@ -10,12 +10,12 @@ from __future__ import annotations
 import time
 import warnings
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pydantic import TypeAdapter
 
@@ -36,7 +36,15 @@ _HEARD_OF = "kltune:heard-of:"
 #: Seconds after which a workspace that is not heard of does not run its trials any more.
 SILENT_S = 300.0
 
+#: For so many seconds a server that several share may be gone before the trials are given up.
+PATIENCE_S = 300.0
+
+#: Seconds between two questions to a storage that did not answer.
+RETRY_S = 2.0
+
 _REDRAWS = 20
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +110,7 @@ class Search:
         """
         if not self.shared:
             return []
-        with _storage():
-            self._study.set_user_attr(_HEARD_OF + self.owner, time.time())
-            heard_of = self._study.user_attrs
-            trials = self._study.get_trials(deepcopy=False)
+        heard_of, trials = self._patiently(self._listen)
         found = []
         for trial in trials:
             settings, told = _settings_of(trial), trial.user_attrs.get(_OUTCOME)
@@ -118,6 +123,20 @@ class Search:
             found.append(Trial(self.name(trial.number), Role.SEARCH, settings, self.seed, outcome))
         return found
 
+    def _listen(self) -> tuple[Mapping[str, Any], list[optuna.trial.FrozenTrial]]:
+        self._study.set_user_attr(_HEARD_OF + self.owner, time.time())
+        return self._study.user_attrs, self._study.get_trials(deepcopy=False)
+
+    def _patiently(self, ask: Callable[[], T]) -> T:
+        """Ask the storage what may be asked twice; bear with a server that restarts."""
+        deadline = time.monotonic() + (PATIENCE_S if self.shared else 0.0)
+        while time.monotonic() < deadline:
+            with suppress(*_storage_failures()):
+                return ask()
+            time.sleep(RETRY_S)
+        with _storage():
+            return ask()
+
     def leave(self) -> None:
         """Tell the others not to wait for this workspace's open trials."""
         if self.shared:
@@ -129,8 +148,7 @@ class Search:
 
     def unfinished(self) -> list[Proposal]:
         """Return the points of this workspace that were proposed and never told."""
-        with _storage():
-            return list(self._unfinished())
+        return self._patiently(lambda: list(self._unfinished()))
 
     def _unfinished(self) -> Iterator[Proposal]:
         import optuna
@@ -211,8 +229,7 @@ class Search:
 
     def tell(self, number: int, outcome: Outcome) -> None:
         """Give the end of a point to the study; a second time is not counted."""
-        with _storage():
-            self._tell(number, outcome)
+        self._patiently(lambda: self._tell(number, outcome))
 
     def _tell(self, number: int, outcome: Outcome) -> None:
         import optuna
@@ -229,8 +246,11 @@ class Search:
             return
         # The id is Optuna's only way back to a trial that another process asked for.
         trial = optuna.trial.Trial(self._study, frozen._trial_id)
-        for name, value in violations(outcome, self.points.band).items():
-            trial.set_constraint(name, value)
+        with warnings.catch_warnings():
+            # Set before a kill, or before a server was gone, they are the same.
+            warnings.filterwarnings("ignore", "The constraint value is ignored")
+            for name, value in violations(outcome, self.points.band).items():
+                trial.set_constraint(name, value)
         trial.set_user_attr(_OUTCOME, _outcomes().dump_python(outcome, mode="json"))
         objective = outcome.summary.objective
         if outcome.ending is Ending.COMPLETED and objective is not None and isfinite(objective):
@@ -304,14 +324,9 @@ def violations(outcome: Outcome, band: Band) -> dict[str, float]:
 @contextmanager
 def _storage(*also: type[Exception]) -> Iterator[None]:
     """Name the setting where a storage fails: a server that is gone, a disk that is full."""
-    from optuna.exceptions import StorageInternalError
-    from sqlalchemy.exc import SQLAlchemyError
-
-    failures: tuple[type[Exception], ...]
-    failures = (SQLAlchemyError, StorageInternalError, OSError, *also)
     try:
         yield
-    except failures as error:
+    except (*_storage_failures(), *also) as error:
         first = str(error.__cause__ or error).splitlines()[0]
         raise LaunchError(
             f"search.storage: the study cannot be used ({first}); check the URL and that the "
@@ -319,8 +334,16 @@ def _storage(*also: type[Exception]) -> Iterator[None]:
         ) from error
 
 
+def _storage_failures() -> tuple[type[Exception], ...]:
+    from optuna.exceptions import StorageInternalError
+    from sqlalchemy.exc import SQLAlchemyError
+
+    return SQLAlchemyError, StorageInternalError, OSError
+
+
 def _open_study(storage: str, name: str, seed: int) -> optuna.Study:
     import optuna
+    from sqlalchemy.exc import SQLAlchemyError
 
     # Our own journal says what happens; Optuna's lines would go between those of the live view.
     optuna.logging.set_verbosity(optuna.logging.WARNING)
@@ -330,7 +353,8 @@ def _open_study(storage: str, name: str, seed: int) -> optuna.Study:
         sampler = optuna.samplers.TPESampler(
             seed=seed, multivariate=True, n_startup_trials=5, constant_liar=True
         )
-    with _storage(ImportError, ValueError, LookupError):
+
+    def create() -> optuna.Study:
         return optuna.create_study(
             # Between two questions lies a training: a server may have closed the connection.
             storage=optuna.storages.RDBStorage(storage, engine_kwargs={"pool_pre_ping": True}),
@@ -339,3 +363,10 @@ def _open_study(storage: str, name: str, seed: int) -> optuna.Study:
             sampler=sampler,
             load_if_exists=True,
         )
+
+    with _storage(ImportError, ValueError, LookupError):
+        # Who opens a new database in the same moment makes the same tables.
+        with suppress(SQLAlchemyError):
+            return create()
+        time.sleep(RETRY_S)
+        return create()

@@ -4,6 +4,8 @@ from dataclasses import replace
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from optuna.storages import RDBStorage
+from sqlalchemy.exc import OperationalError
 
 from kltune.domain.kl import KlSettings, Placement
 from kltune.domain.outcome import Band, Ending, Outcome, Summary
@@ -205,6 +207,48 @@ def test_a_storage_that_fails_on_the_way_is_a_launch_error(tmp_path):
     (tmp_path / "study.db").write_bytes(b"not a database any more" * 100)
     with pytest.raises(LaunchError, match=r"search\.storage"):
         search.ask([])
+
+
+@pytest.fixture
+def restarting(monkeypatch):
+    """Have a storage fail so often before it answers; nobody waits between two questions."""
+    monkeypatch.setattr("kltune.search.study.RETRY_S", 0.0)
+
+    def fail(name, times, owner=RDBStorage):
+        answer, left = getattr(owner, name), [times]
+
+        def flaky(self, *args, **kwargs):
+            if left[0]:
+                left[0] -= 1
+                raise OperationalError("SELECT 1", {}, Exception("the server is restarting"))
+            return answer(self, *args, **kwargs)
+
+        monkeypatch.setattr(owner, name, flaky)
+
+    return fail
+
+
+def test_a_server_that_restarts_is_borne_with(tmp_path, restarting):
+    search = open_search(f"sqlite:///{tmp_path / 'study.db'}", shared=True)
+    point = search.ask([])
+    restarting("set_study_user_attr", 3)
+    assert search.others() == []
+    restarting("set_trial_user_attr", 3)
+    search.tell(point.number, outcome())
+    assert search.unfinished() == []
+
+
+def test_a_server_that_is_gone_is_named_in_the_end(tmp_path, restarting, monkeypatch):
+    search = open_search(f"sqlite:///{tmp_path / 'study.db'}", shared=True)
+    monkeypatch.setattr("kltune.search.study.PATIENCE_S", 0.05)
+    restarting("set_study_user_attr", 1_000_000)
+    with pytest.raises(LaunchError, match="the server is restarting"):
+        search.others()
+
+
+def test_who_makes_the_tables_a_moment_later_finds_them(tmp_path, restarting):
+    restarting("__init__", 1)
+    assert open_search(f"sqlite:///{tmp_path / 'study.db'}", shared=True).unfinished() == []
 
 
 def test_constraints_are_satisfied_inside_the_band_only():
