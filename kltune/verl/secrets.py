@@ -42,9 +42,10 @@ def is_secret_name(name: str) -> bool:
     return words[-1:] == ["token"] and _TOKEN_OF.isdisjoint(words[-2:-1])
 
 
-# A password in a URL; the user name stays, it says whom to ask.
+# A password in a URL; the user name stays, it says whom to ask. Databases take a password with a
+# slash as it is; what looks like a port and a path is none.
 _URL_PASSWORD = re.compile(
-    r"(?P<head>\b[A-Za-z][\w+.-]*://[^\s/:@'\"]*:)(?P<secret>[^\s/'\"]+)(?=@)"
+    r"(?P<head>\b[A-Za-z][\w+.-]*://[^\s/:@'\"]*:)(?P<secret>(?!\d{1,5}/)[^\s'\"]+)(?=@)"
 )
 _SHAPES = re.compile(
     r"""\b(?:

@@ -46,6 +46,7 @@ def test_names_of_verl_settings_are_no_secrets(name):
         f"tool --api-key={SECRET}",
         f"wandb login --relogin {SECRET}",
         f"optuna: postgresql://tuner:{SECRET}@db.example.org:5432/kl",
+        f"optuna: postgresql://tuner:x/{SECRET}@db.example.org:5432/kl",
         f"curl https://example.org/x?access_token={SECRET}&n=1",
         f"curl -H 'Authorization: Bearer {SECRET}'",
         f"env:\n  HF_TOKEN: {SECRET} with blanks\n  N: 1\n",
