@@ -129,12 +129,7 @@ class Validation:
             identify(self.workspace, self.setup.settings)
             if calibration.settings is None:
                 raise NotCalibratedError(f"nothing to validate: {calibration.reason}")
-            if not self.setup.settings.content.cluster.shared:
-                raise SettingsError(
-                    "cluster.shared: false, so the answers that verl writes down would not be "
-                    "seen; validate where the trials see the workspace"
-                )
-            tasks = find_tasks(self.setup, self.workspace)
+            tasks = self.tasks()
             arms = arms_of(calibration)
             self._same_as_before(tasks, arms, calibration.steps)
             cluster = self.setup.settings.content.cluster
@@ -163,6 +158,20 @@ class Validation:
             save(self.workspace.validation, report)
             self.workspace.decide("validation", finding=report.finding.value, reason=report.reason)
             return report
+
+    def tasks(self) -> Tasks:
+        """Return the test sets, fetched where they go by name.
+
+        Raises:
+            SettingsError: nothing can be validated with these settings.
+            LaunchError: a test set cannot be fetched here.
+        """
+        if not self.setup.settings.content.cluster.shared:
+            raise SettingsError(
+                "cluster.shared: false, so the answers that verl writes down would not be "
+                "seen; validate where the trials see the workspace"
+            )
+        return find_tasks(self.setup, self.workspace)
 
     def trials(self, arms: Mapping[str, KlSettings]) -> list[Trial]:
         """Return what is trained: seed by seed, so that an early end leaves whole pairs."""

@@ -31,8 +31,10 @@ from kltune.cli.output import Ended, Format, Output, hint
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from kltune.calibration import Calibration
+    from kltune.calibration import Calibration, Setup
+    from kltune.domain.events import Observer
     from kltune.settings import Settings
+    from kltune.workspace import Workspace
 
 
 class Since(str, Enum):
@@ -71,7 +73,7 @@ def run(
     out = Output(form, quiet)
     options = _budget(trials, steps, epochs, timeout, max_gpu_hours, parallel)
     settings, calibration = _calibrate(
-        out, workspace, config, preset, overrides, options, fresh, since
+        out, workspace, config, preset, overrides, options, fresh, since, later_stages=True
     )
     scaled = validated = None
     if calibration.calibrated:
@@ -136,6 +138,7 @@ def _calibrate(
     options: dict[str, Any],
     fresh: bool,
     since: Since | None = None,
+    later_stages: bool = False,
 ) -> tuple[Settings, Calibration]:
     from kltune.calibration import Baseline, prepare, start_over
     from kltune.calibration.recalibration import begin_again, fewer
@@ -155,8 +158,25 @@ def _calibrate(
     search = setup.settings.content.search
     runs = 1 + search.trials + 2 * search.confirmations
     with Live(out, "baseline", setup.settings.band, runs) as live:
+        if later_stages:
+            _check_later_stages(setup, settings, workspace, live)
         calibration = Baseline(setup, workspace, live).run()
     return settings, calibration
+
+
+def _check_later_stages(
+    setup: Setup, settings: Settings, workspace: Workspace, observe: Observer
+) -> None:
+    """Have what would keep a later stage from starting told before the first trial."""
+    from kltune.calibration.scale import Scaling
+    from kltune.calibration.validation import Validation
+
+    if settings.names("scale"):
+        section = settings.content.scale
+        for nodes in section.nodes:
+            Scaling(settings, workspace, observe).setup(nodes, section.steps or setup.steps)
+    if settings.names("validate"):
+        Validation(setup, workspace, observe).tasks()
 
 
 def _write(calibration: Calibration, path: Path) -> tuple[str, ...]:

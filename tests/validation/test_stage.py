@@ -243,3 +243,23 @@ def test_run_carries_out_the_stages_that_the_settings_name(project, monkeypatch,
     out = capsys.readouterr().out
     for text in ("calibrated: average reference KL", "2 nodes", "pass@1"):
         assert text in out
+
+
+@pytest.mark.parametrize(
+    ("sections", "said"),
+    [
+        ({"scale": {"nodes": [2]}}, "only a CPU can stand in for several"),
+        ({"validate": {"tasks": ["few.parquet"]}}, "few has 30 problems"),
+    ],
+    ids=["scale", "validate"],
+)
+def test_a_later_stage_that_cannot_start_is_told_before_the_first_trial(
+    project, capsys, sections, said
+):
+    write(project.path / "few.parquet", [row(n, split="test") for n in range(30)])
+    project.write(**sections)
+    assert main(["run"]) == 3
+    assert said in capsys.readouterr().err
+    assert project.trials() == []
+    # The baseline alone needs none of it.
+    assert main(["baseline", "--quiet", "--trials", "1"]) in (0, 1)
