@@ -266,7 +266,8 @@ class Workspace:
             directory.path.rename(shelf / f"{directory.path.name}-{number}")
         except OSError as error:
             raise cannot_write(shelf, error) from error
-        self.decide("trial-set-aside", trial=directory.path.name)
+        stage, trial = directory.path.parent.name, directory.path.name
+        self.decide("trial-set-aside", stage=stage, trial=trial)
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -315,18 +316,18 @@ class Workspace:
         except OSError as error:
             raise cannot_write(self.journal, error) from error
 
-    def decide_once(self, what: str, *, trial: str, **details: Any) -> None:
+    def decide_once(self, what: str, *, stage: str, trial: str, **details: Any) -> None:
         """Append a decision about a trial, unless the journal holds it already.
 
         A kltune that takes a trial up decides again what a killed one may have decided, and may
-        not have written down. What a trial of the same name did before it was set aside does not
-        count.
+        not have written down. What a trial of the same name did before it, or its stage, was set
+        aside does not count.
         """
-        entry = {"what": what, "trial": trial, **details}
+        entry = {"what": what, "stage": stage, "trial": trial, **details}
         told: set[str] = set()
         for earlier in self.decisions():
-            if earlier.get("trial") == trial:
-                if earlier["what"] == "trial-set-aside":
+            if earlier.get("stage") == stage and earlier.get("trial", trial) == trial:
+                if earlier["what"] in ("trial-set-aside", "stage-set-aside"):
                     told.clear()
                 told.add(_same(earlier))
         if _same(entry) not in told:

@@ -13,7 +13,7 @@ from kltune.calibration.drift import remember_data
 from kltune.calibration.identity import identify, shared_identity
 from kltune.calibration.preflight import Setup
 from kltune.calibration.recalibration import earlier
-from kltune.calibration.record import Calibration
+from kltune.calibration.record import BASELINE, Calibration
 from kltune.calibration.specs import rules_of, trial_spec
 from kltune.domain.attempts import Limits
 from kltune.domain.confirmation import fresh_seeds
@@ -40,7 +40,7 @@ from kltune.verl.overrides import bare
 from kltune.verl.secrets import redact, redact_values
 from kltune.workspace import Workspace
 
-STAGE = "baseline"
+STAGE = BASELINE
 
 #: Seconds between two looks at what the others have done who share the study.
 LISTEN_S = 5.0
@@ -166,8 +166,9 @@ class Baseline:
         name, settings = search.name(proposal.number), proposal.settings
         self.observe(Note(f"{name}: {settings.describe()} ({proposal.source})"))
         self.workspace.decide_once(
-            "proposal", trial=name, source=proposal.source, settings=as_json(settings)
-        )
+            "proposal", stage=STAGE, trial=name, source=proposal.source,
+            settings=as_json(settings),
+        )  # fmt: skip
         return Trial(name, Role.SEARCH, settings, self.setup.settings.content.search.seed)
 
     def _open_search(self, owner: str) -> Search:

@@ -119,8 +119,8 @@ def profile_step(scaling: Scaling, result: NodeResult) -> StepProfile:
         )
         save(workspace.stage_result(f"profile-{result.nodes}"), profile)
         workspace.decide_once(
-            "profile", trial=trial.name, nodes=result.nodes, advice=profile.advice.text,
-            overrides=dict(profile.advice.overrides),
+            "profile", stage=f"profile-{result.nodes}", trial=trial.name, nodes=result.nodes,
+            advice=profile.advice.text, overrides=dict(profile.advice.overrides),
         )  # fmt: skip
     return profile
 

@@ -13,6 +13,9 @@ from kltune.errors import NotCalibratedError
 from kltune.trial.records import read
 from kltune.workspace import Workspace
 
+#: The first stage, and the only one that every calibration has.
+BASELINE = "baseline"
+
 
 @dataclass(frozen=True, slots=True)
 class Calibration:

@@ -15,7 +15,7 @@ from kltune.calibration.export import exported_overrides
 from kltune.calibration.peak import Choice, choose
 from kltune.calibration.profiling import StepProfile
 from kltune.calibration.recalibration import Earlier, earlier, history
-from kltune.calibration.record import Calibration
+from kltune.calibration.record import BASELINE, Calibration
 from kltune.calibration.scaled import STAGE as SCALE
 from kltune.calibration.scaled import NodeResult, is_of_others
 from kltune.calibration.status import Status, read_status, sentence
@@ -41,8 +41,6 @@ from kltune.verl.overrides import bare
 from kltune.verl.releases import release_of
 from kltune.verl.secrets import redact_values
 from kltune.workspace import TrialDir, Workspace, read_json
-
-BASELINE = "baseline"
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,15 +227,14 @@ def _runs(
     for entry in decisions:
         if entry["what"] != "finding":
             continue
-        # Trials of two numbers of nodes may share a name, and so do those that were set aside:
-        # the entry is of the last one that was begun before it.
+        # One that was set aside may have had the name before: it had begun, and told, earlier.
+        of = (entry.get("stage"), entry["trial"])
         begun = [
             n
-            for n, (_, _, record) in enumerate(found)
-            if record.name == entry["trial"] and record.started <= entry["time"]
+            for n, (stage, _, record) in enumerate(found)
+            if (stage, record.name) == of and record.started <= entry["time"]
         ]
-        if begun:
-            number = max(begun, key=lambda n: found[n][2].started)
+        for number in begun:
             finding = parse(entry["finding"], Finding, workspace.journal)
             told[number].append(FindingSeen(entry["attempt"], finding))
     runs = [

@@ -254,8 +254,9 @@ class Scaling:
         )
         save(self.workspace.stage_result(stage), result)
         self.workspace.decide_once(
-            "scale-verdict", trial=stage, calibrated=result.calibrated, reason=result.reason,
-            gate=result.gate, settings=as_json(result.settings) if result.settings else None,
+            "scale-verdict", stage=stage, trial=result.winner or "", reason=result.reason,
+            calibrated=result.calibrated, gate=result.gate,
+            settings=as_json(result.settings) if result.settings else None,
         )  # fmt: skip
         return result
 

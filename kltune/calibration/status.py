@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kltune.calibration.record import Calibration
+from kltune.calibration.record import BASELINE, Calibration
 from kltune.domain.outcome import Band
 from kltune.domain.trials import Trial
 from kltune.errors import NotCalibratedError
@@ -70,7 +70,9 @@ def read_status(workspace: Workspace) -> Status:
 
 def sentence(entry: Mapping[str, Any]) -> str | None:
     """Return a journal entry as a sentence; None for what the table of trials says already."""
-    name = entry.get("trial", "")
+    name, stage = entry.get("trial", ""), entry.get("stage", BASELINE)
+    if stage != BASELINE:
+        name = f"{stage}/{name}"
     match entry["what"]:
         case "finding":
             finding = entry["finding"]
@@ -90,9 +92,9 @@ def sentence(entry: Mapping[str, Any]) -> str | None:
         case "stage-set-aside":
             return f"{entry['stage']}: an earlier one was set aside"
         case "scale-verdict":
-            return f"{name}: {entry['reason']}"
+            return f"{stage}: {entry['reason']}"
         case "profile":
-            return f"{name} on {entry['nodes']} nodes: {entry['advice']}"
+            return f"{name}: {entry['advice']}"
         case "verdict":
             return f"verdict: {entry['reason']}"
         case _:

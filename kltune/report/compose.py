@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shlex
 
-from kltune.calibration.report import BASELINE, Report
+from kltune.calibration.record import BASELINE
+from kltune.calibration.report import Report
 from kltune.report.curves import curves
 from kltune.report.document import Document, without_secrets
 from kltune.report.held_out import held_out

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from kltune.calibration.report import BASELINE, Report
+from kltune.calibration.record import BASELINE
+from kltune.calibration.report import Report
 from kltune.report import plots
 from kltune.report.document import Block, Plot, Section
 from kltune.report.trials import course_plot

@@ -252,7 +252,8 @@ class _TrialRun:
         return read_steps(self.directory)
 
     def _decide(self, what: str, **details: object) -> None:
-        self.workspace.decide_once(what, trial=self.spec.trial.name, **details)
+        stage = self.directory.path.parent.name
+        self.workspace.decide_once(what, stage=stage, trial=self.spec.trial.name, **details)
 
 
 def read_steps(directory: TrialDir) -> list[Step]:

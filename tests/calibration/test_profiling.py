@@ -73,7 +73,7 @@ def test_people_read_what_comm_prints(profile, capsys):
     assert "all-gather" in said
     assert "nothing is to be done" in said
     assert main(["status"]) == 0
-    assert "per-8-nodes-torch on 2 nodes: rank 0 spends 10.0%" in capsys.readouterr().out
+    assert "profile-2/per-8-nodes-torch: rank 0 spends 10.0%" in capsys.readouterr().out
 
 
 def test_given_again_it_reads_the_traces_that_are_there(project, profile):

@@ -159,3 +159,9 @@ def test_several_nodes_on_one_machine_need_a_cpu(project, capsys):
     project.write(cluster={"nodes": 2})
     assert main(["plan"]) == 3
     assert "cluster.launcher ray or slurm" in capsys.readouterr().err
+
+
+def test_the_journal_tells_trials_of_one_name_on_two_numbers_of_nodes_apart(calibrated, capsys):
+    scaled(capsys, "--nodes", "2,4", "--rule", "hold", "--trials", "1")
+    begun = [e for e in calibrated.journal("trial-started") if e["trial"] == "hold"]
+    assert [e["stage"] for e in begun] == ["scale-2", "scale-4"]

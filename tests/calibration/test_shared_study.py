@@ -24,10 +24,9 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*psycopg.Connection.*:ResourceW
 
 
 @pytest.fixture(autouse=True)
-def impatient(monkeypatch):
-    """Have workers listen to each other, and give one another up, in no time."""
+def attentive(monkeypatch):
+    """Have workers listen to each other all the time."""
     monkeypatch.setattr("kltune.calibration.baseline.LISTEN_S", 0.1)
-    monkeypatch.setattr("kltune.search.study.SILENT_S", 2.0)
 
 
 @pytest.fixture(autouse=True)
@@ -104,7 +103,8 @@ def until(condition, seconds=60):
         time.sleep(0.02)
 
 
-def test_one_of_two_is_killed_and_comes_back(project, spawn, storage, tmp_path):
+def test_one_of_two_is_killed_and_comes_back(project, spawn, storage, tmp_path, monkeypatch):
+    monkeypatch.setattr("kltune.search.study.SILENT_S", 2.0)
     workers = Workers(tmp_path, storage, 2)
     first, second = workers.projects
     killed = spawn("run", "--quiet", cwd=first.path)

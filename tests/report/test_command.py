@@ -254,7 +254,9 @@ def hostile(project):
         "metric": HOSTILE, "value": 1.0, "threshold": None,
         "message": f"{HOSTILE} https://me:hunter2hunter2@example.org",
     }  # fmt: skip
-    project.workspace.decide("finding", trial="reference", attempt=1, finding=finding)
+    project.workspace.decide(
+        "finding", stage="baseline", trial="reference", attempt=1, finding=finding
+    )
     outcome = project.workspace.trial("baseline", "reference").outcome
     content = json.loads(outcome.read_text())
     outcome.write_text(
