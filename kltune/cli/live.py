@@ -10,6 +10,7 @@ from math import isfinite
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
+from kltune.cli.trial_table import trial_table
 from kltune.domain.events import (
     AttemptStarted,
     Event,
@@ -23,7 +24,7 @@ from kltune.domain.findings import Severity
 from kltune.domain.outcome import Band
 from kltune.domain.steps import Step
 from kltune.domain.trials import Trial
-from kltune.report.rows import ROW_NAMES, clock, row_of
+from kltune.report.rows import clock, row_of
 from kltune.verl.secrets import redact
 
 if TYPE_CHECKING:
@@ -137,7 +138,6 @@ class Live:
 
     def _render(self) -> Any:
         from rich.console import Group
-        from rich.table import Table
         from rich.text import Text
 
         elapsed = time.monotonic() - self._began
@@ -145,12 +145,7 @@ class Live:
         head.append(f"{clock(elapsed)} gone{self._left()}", "default")
         parts: list[Any] = [head]
         if self._rows:
-            table = Table(box=None, pad_edge=False)
-            for name in ROW_NAMES:
-                table.add_column(name, no_wrap=True)
-            for row in self._rows:
-                table.add_row(*row)
-            parts.append(table)
+            parts.append(trial_table(self._rows, self._console.width))
         for running in list(self._running.values()):  # the view has a thread of its own
             parts.extend(self._render_one(running))
         parts.extend(Text(text, "dim", no_wrap=True, overflow="ellipsis") for text in self._said)

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kltune.cli.live import sparkline, summary_line
+from kltune.cli.trial_table import trial_table
 from kltune.domain.steps import values
-from kltune.report.rows import ROW_NAMES, row_of
+from kltune.report.rows import row_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,14 +30,8 @@ if TYPE_CHECKING:
 
 def show_trials(console: Console, trials: Sequence[Trial], band: Band) -> None:
     """Print a table of trials."""
-    from rich.table import Table
-
-    table = Table(box=None, pad_edge=False)
-    for name in ROW_NAMES:
-        table.add_column(name, no_wrap=True)
-    for trial in trials:
-        table.add_row(*row_of(trial, trial.outcome, band))
-    console.print(table)
+    rows = (row_of(trial, trial.outcome, band) for trial in trials)
+    console.print(trial_table(rows, console.width))
 
 
 def show_calibration(console: Console, calibration: Calibration) -> None:
