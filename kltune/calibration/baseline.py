@@ -69,19 +69,27 @@ class Baseline:
             owner = identify(self.workspace, self.setup.settings)
             return self._run(owner)
 
-    def plan(self) -> Plan:
-        """Return what is to be done, budgets included."""
+    def plan(self, others: Sequence[Trial] = ()) -> Plan:
+        """Return what is to be done, budgets included.
+
+        Args:
+            others: trials of other workspaces in a shared study, which take none of this one's
+                time.
+        """
         content = self.setup.settings.content
         search = content.search
         # Trials side by side spend their times together.
         limit = search.timeout_minutes
+        elsewhere_s = sum(t.outcome.seconds for t in others if t.outcome is not None)
         return Plan(
             reference=self.setup.reference,
             band=self.setup.settings.band,
             trials=search.trials,
             seed=search.seed,
             confirmation_seeds=fresh_seeds(search.seed, search.confirmations),
-            timeout_s=None if limit is None else limit * 60 * content.cluster.parallel,
+            timeout_s=None
+            if limit is None
+            else limit * 60 * content.cluster.parallel + elsewhere_s,
             max_gpu_hours=search.max_gpu_hours,
         )
 
@@ -130,7 +138,8 @@ class Baseline:
             others = search.others()
             history = [*(t for t in others if _counts(t)), *own]
             elsewhere = {trial.name for trial in others if trial.outcome is None}
-            plan = replace(self.plan(), trials=0) if exhausted else self.plan()
+            plan = self.plan(others)
+            plan = replace(plan, trials=0) if exhausted else plan
             match next_action(plan, history, {*crew.running, *elsewhere}):
                 case Verdict() as verdict:
                     crew.end()

@@ -148,6 +148,16 @@ def test_four_workers_and_random_kills_lose_no_trial(project, spawn, storage, tm
     workers.assert_nothing_was_lost()
 
 
+def test_what_others_took_is_not_of_ones_own_time(project, tmp_path, monkeypatch):
+    first, second = Workers(tmp_path, f"sqlite:///{tmp_path / 'study.db'}", 2).projects
+    monkeypatch.chdir(first.path)
+    main(["run", "--quiet", "--trials", "4"])
+    taken = sum(t.outcome.seconds for t, _ in first.trials() if t.role.value == "search")
+    monkeypatch.chdir(second.path)
+    main(["run", "--quiet", "--trials", "6", "--timeout", str(taken / 60)])
+    assert any(t.role.value == "search" for t, _ in second.trials())
+
+
 def test_a_study_of_other_settings_is_not_joined(project, storage, tmp_path, monkeypatch, capsys):
     first, second = Workers(tmp_path, storage, 2).projects
     first.write(search={"trials": 0, "confirmations": 0})
