@@ -237,8 +237,8 @@ class Validation:
         elif changed := differences(found, made_with):
             raise SettingsError(
                 [
-                    f"{path.parent}: an earlier validation was made otherwise; set it aside with "
-                    "--fresh",
+                    f"{path.parent}: an earlier validation was made otherwise; kltune validate "
+                    "--fresh sets it aside",
                     *changed,
                 ]
             )
