@@ -263,8 +263,10 @@ class Baseline:
             finished=time.time(),
         )
         save(self.workspace.calibration, calibration)
-        self.workspace.decide(
+        self.workspace.decide_once(
             "verdict",
+            stage=STAGE,
+            trial=calibration.winner or "",
             calibrated=verdict.calibrated,
             reason=verdict.reason,
             winner=calibration.winner,

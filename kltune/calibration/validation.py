@@ -13,6 +13,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from kltune.calibration.crews import each_ended, open_crew
+from kltune.calibration.fresh import set_stage_aside
 from kltune.calibration.identity import identify
 from kltune.calibration.preflight import Setup
 from kltune.calibration.record import Calibration, read_calibration
@@ -232,9 +233,14 @@ class Validation:
         }
         path = self.workspace.stage(STAGE) / "made-with.json"
         found = read_json(path)
+        changed = differences(found, made_with) if found is not None else []
+        if changed and {**found, "settings": made_with["settings"]} == made_with:
+            self.observe(Note("the baseline has found other settings since; validated anew"))
+            set_stage_aside(self.workspace, STAGE)
+            found, changed = None, []
         if found is None:
             write_json(path, made_with)
-        elif changed := differences(found, made_with):
+        elif changed:
             raise SettingsError(
                 [
                     f"{path.parent}: an earlier validation was made otherwise; kltune validate "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from kltune.domain.kl import ESTIMATORS
 
@@ -140,6 +140,14 @@ class SearchSection(_Section):
     confirmations: int = Field(1, ge=0, le=20)
     kl_off: bool = False
     space: Space = Space()
+
+    @field_validator("storage")
+    @classmethod
+    def _readable(cls, url: str | None) -> str | None:
+        # Drivers and the hiding of passwords would both take the rest for the host.
+        if url is not None and url.partition("://")[2].count("@") > 1:
+            raise ValueError("an @ in a user name or password must be written %40")
+        return url
 
     @model_validator(mode="after")
     def _reachable(self) -> SearchSection:

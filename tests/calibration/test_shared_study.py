@@ -176,3 +176,12 @@ def test_a_shared_study_needs_a_server(project, capsys):
     project.write(search={"study": "together"})
     assert main(["run"]) == 3
     assert "study needs search.storage" in capsys.readouterr().err
+
+
+def test_a_password_that_would_be_taken_for_the_host_is_refused_unseen(project, capsys):
+    project.write(search={"storage": "postgresql+psycopg://me:GEH@EIM@host/db"})
+    assert main(["run"]) == 3
+    said = capsys.readouterr().err
+    assert "must be written %40" in said
+    assert "GEH" not in said
+    assert "EIM" not in said

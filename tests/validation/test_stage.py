@@ -265,3 +265,18 @@ def test_a_later_stage_that_cannot_start_is_told_before_the_first_trial(
     assert project.trials() == []
     # The baseline alone needs none of it.
     assert main(["baseline", "--quiet", "--trials", "1"]) in (0, 1)
+
+
+def test_settings_found_since_are_validated_anew(calibrated, capsys):
+    validated(capsys)
+    swapped = json.loads(calibrated.workspace.calibration.read_text())
+    swapped["settings"]["kl_coef"] *= 2
+    calibrated.workspace.calibration.write_text(json.dumps(swapped))
+    capsys.readouterr()
+    assert main(["validate", "--format", "json"]) == 0
+    said = capsys.readouterr()
+    assert "the baseline has found other settings since; validated anew" in said.err
+    assert (
+        f"kl_coef={swapped['settings']['kl_coef']:.4g}"
+        in json.loads(said.out)["settings"]["calibrated"]
+    )
