@@ -19,17 +19,17 @@ from kltune.calibration.preflight import Setup
 from kltune.calibration.record import Calibration, read_calibration
 from kltune.calibration.specs import rules_of, trial_spec, verl_value
 from kltune.calibration.tasks import Tasks, find_tasks
-from kltune.domain.attempts import Limits
+from kltune.domain.attempts import AttemptEnding, Limits
 from kltune.domain.events import Note, Observer
 from kltune.domain.kl import KlSettings
 from kltune.domain.outcome import Outcome
 from kltune.domain.profiles import ROBUST
 from kltune.domain.trials import Role, Trial
-from kltune.errors import NotCalibratedError, SettingsError
+from kltune.errors import MetricsError, NotCalibratedError, SettingsError
 from kltune.launchers import Launcher, open_launcher
 from kltune.settings import differences
 from kltune.trial import Crew, TrialSpec, watch_trial
-from kltune.trial.records import as_json, free_slot, read, save
+from kltune.trial.records import AttemptResult, as_json, free_slot, read, save
 from kltune.trial.run import Looks, is_under_way, read_steps
 from kltune.validation import (
     Comparison,
@@ -46,7 +46,7 @@ from kltune.validation import (
 from kltune.validation.comparison import LEVEL
 from kltune.verl.dumps import dumped_steps, read_dump
 from kltune.verl.keys import Key
-from kltune.workspace import TrialDir, Workspace, read_json, write_json
+from kltune.workspace import AttemptDir, TrialDir, Workspace, read_json, write_json
 
 STAGE = "validate"
 
@@ -314,9 +314,20 @@ class Validation:
         """Return the results of a trial by step and test set."""
         found = {}
         for attempt in self._directory(name).attempts():
-            for step, path in dumped_steps(attempt.validation).items():
-                found[step] = tally(read_dump(path), tasks.problems)
+            dumps = dumped_steps(attempt.validation)
+            for step, path in dumps.items():
+                try:
+                    found[step] = tally(read_dump(path), tasks.problems)
+                except MetricsError:
+                    # An attempt that was ended may have been writing its last answers down.
+                    if step < max(dumps) or _ran_to_its_end(attempt):
+                        raise
         return found
+
+
+def _ran_to_its_end(attempt: AttemptDir) -> bool:
+    result = read(attempt.result, AttemptResult)
+    return result is not None and result.attempt.ending is AttemptEnding.COMPLETED
 
 
 def read_validation(workspace: Workspace) -> ValidationReport | None:

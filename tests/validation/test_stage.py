@@ -280,3 +280,17 @@ def test_settings_found_since_are_validated_anew(calibrated, capsys):
         f"kl_coef={swapped['settings']['kl_coef']:.4g}"
         in json.loads(said.out)["settings"]["calibrated"]
     )
+
+
+@pytest.mark.parametrize(("ending", "code"), [("stopped", 0), ("completed", 5)])
+def test_answers_that_were_being_written_when_a_rule_ended_the_run(
+    calibrated, capsys, ending, code
+):
+    validated(capsys)
+    attempt = calibrated.workspace.trial("validate", "calibrated-1").attempt(1)
+    result = json.loads(attempt.result.read_text())
+    result["attempt"]["ending"] = ending
+    attempt.result.write_text(json.dumps(result))
+    dump = attempt.validation / "8.jsonl"
+    dump.write_text(dump.read_text()[:-30])
+    assert main(["validate", "--quiet"]) == code
