@@ -197,7 +197,7 @@ class Search:
             )
             if settings.key() in known:
                 # Drawn again: told at once, so that nothing is run twice.
-                self.tell(trial.number, known[settings.key()])
+                self._tell(trial.number, known[settings.key()], ran=False)
             elif settings.key() in taken or self._was_first(settings, trial.number):
                 self._study.tell(trial.number, state=TrialState.FAIL)
             else:
@@ -211,9 +211,16 @@ class Search:
         """
         from optuna.trial import TrialState
 
-        running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
-        earlier = [_settings_of(t) for t in running if t.number < number and not self._is_mine(t)]
-        return any(s is not None and s.key() == settings.key() for s in earlier)
+        for trial in self._study.get_trials(deepcopy=False):
+            found, told = _settings_of(trial), trial.user_attrs.get(_OUTCOME)
+            if found is None or found.key() != settings.key() or self._is_mine(trial):
+                continue
+            if trial.state is TrialState.RUNNING and trial.number < number:
+                return True
+            # A short one may have come and gone since we looked for what is known.
+            if told is not None and not _outcomes().validate_python(told).never_trained:
+                return True
+        return False
 
     def _is_waiting(self, settings: KlSettings) -> bool:
         """Whether a kill came between the wish for this point and its proposal."""
@@ -231,7 +238,7 @@ class Search:
         """Give the end of a point to the study; a second time is not counted."""
         self._patiently(lambda: self._tell(number, outcome))
 
-    def _tell(self, number: int, outcome: Outcome) -> None:
+    def _tell(self, number: int, outcome: Outcome, ran: bool = True) -> None:
         import optuna
         from optuna.trial import TrialState
 
@@ -251,7 +258,8 @@ class Search:
             warnings.filterwarnings("ignore", "The constraint value is ignored")
             for name, value in violations(outcome, self.points.band).items():
                 trial.set_constraint(name, value)
-        trial.set_user_attr(_OUTCOME, _outcomes().dump_python(outcome, mode="json"))
+        if ran:
+            trial.set_user_attr(_OUTCOME, _outcomes().dump_python(outcome, mode="json"))
         objective = outcome.summary.objective
         if outcome.ending is Ending.COMPLETED and objective is not None and isfinite(objective):
             self._study.tell(number, objective)

@@ -1,12 +1,14 @@
 """Trials side by side: one process looks at each of them in turn.
 
-No threads: a trial's work is done by processes of its own, and a look at one takes milliseconds.
+No threads while they run: a trial's work is done by processes of its own, and a look at one takes
+milliseconds.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Collection
+from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
 
 from kltune.domain.events import Observer
@@ -87,24 +89,23 @@ class Crew:
     def end(self) -> None:
         """End every trial as Ctrl-C does: it can be taken up again.
 
+        Several at once, since each may take its seconds to go, and whoever ended us may not wait
+        for their sum.
+
         Raises:
             KltuneError: one could not be ended; the others were.
         """
-        failed: KltuneError | None = None
-        while self._trials:
-            try:
-                name, trial = next(iter(self._trials.items()))
-                try:
-                    trial.throw(KeyboardInterrupt)
-                finally:
-                    del self._trials[name]
-            except (KeyboardInterrupt, StopIteration):
-                # Its own, or one more Ctrl-C: the others are to be ended all the same.
-                continue
-            except KltuneError as error:
-                failed = error
-        if failed is not None:
-            raise failed
+        trials = list(self._trials.values())
+        self._trials.clear()
+        if len(trials) == 1:
+            # Here one more Ctrl-C reaches it, and means: without any patience.
+            failed = [_end(trials[0])]
+        else:
+            with ThreadPoolExecutor(max(1, len(trials))) as pool:
+                failed = list(pool.map(_end, trials))
+        for error in failed:
+            if error is not None:
+                raise error
 
     def __enter__(self) -> Crew:
         return self
@@ -116,6 +117,16 @@ class Crew:
         trace: TracebackType | None,
     ) -> None:
         self.end()
+
+
+def _end(trial: Looks) -> KltuneError | None:
+    try:
+        trial.throw(KeyboardInterrupt)
+    except (KeyboardInterrupt, StopIteration):
+        return None
+    except KltuneError as error:
+        return error
+    return None
 
 
 def run_trial(

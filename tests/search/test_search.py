@@ -9,6 +9,7 @@ from sqlalchemy.exc import OperationalError
 
 from kltune.domain.kl import KlSettings, Placement
 from kltune.domain.outcome import Band, Ending, Outcome, Summary
+from kltune.domain.trials import Role, Trial
 from kltune.errors import LaunchError
 from kltune.search import Points, Search, SearchSpace, Seen, curve_points, violations
 
@@ -289,3 +290,27 @@ def test_whatever_trials_come_to_the_search_goes_on_and_repeats_nothing(data, kl
     keys = [s.settings.key() for s in seen]
     assert len(proposals) == 6
     assert len(set(keys)) == len(keys)
+
+
+def test_a_point_that_is_drawn_again_is_no_trial_of_its_own(tmp_path):
+    """One worker wished for it and was killed; another draws what was left waiting."""
+    storage = f"sqlite:///{tmp_path}/study.db"
+    first = open_search(storage, owner="first", shared=True)
+    run = first.ask([])
+    first.tell(run.number, outcome())
+    first._study.enqueue_trial(first._params(run.settings))
+    second = open_search(storage, owner="second", shared=True)
+    proposal = second.ask([Seen(run.settings, outcome())])
+    assert proposal.settings.key() != run.settings.key()
+    assert [trial.name for trial in second.others()] == ["search-000"]
+    assert first.others() == [Trial("search-002", Role.SEARCH, proposal.settings, 1)]
+
+
+def test_a_point_that_came_and_went_while_we_asked_is_not_run_again(tmp_path):
+    storage = f"sqlite:///{tmp_path}/study.db"
+    first = open_search(storage, owner="first", shared=True)
+    run = first.ask([])
+    first.tell(run.number, outcome())
+    second = open_search(storage, owner="second", shared=True)
+    # What the second knows is from before the first began.
+    assert second.ask([]).settings.key() != run.settings.key()

@@ -1,3 +1,5 @@
+from threading import Barrier
+
 import pytest
 
 from kltune.errors import LaunchError
@@ -72,7 +74,23 @@ def test_an_interrupt_ends_all_of_them(monkeypatch):
     monkeypatch.setattr("kltune.trial.crew.time.sleep", interrupted)
     with pytest.raises(KeyboardInterrupt):
         run(trial(9, story, "a"), trial(9, story, "b"))
-    assert story[-2:] == ["end a", "end b"]
+    assert sorted(story[-2:]) == ["end a", "end b"]
+
+
+def test_they_are_ended_at_the_same_time():
+    together = Barrier(3)
+
+    def stubborn():
+        try:
+            yield
+        except KeyboardInterrupt:
+            together.wait(timeout=30)
+            raise
+
+    with Crew(3) as crew:
+        for name in "abc":
+            crew.start(name, stubborn())
+    assert not together.broken
 
 
 def test_one_that_cannot_be_ended_does_not_keep_the_others():
@@ -81,4 +99,4 @@ def test_one_that_cannot_be_ended_does_not_keep_the_others():
     short = trial(1, story, "c", error=LaunchError("no disk"))
     with pytest.raises(LaunchError, match="still there"):
         run(stubborn, trial(9, story, "b"), short)
-    assert story[-2:] == ["end a", "end b"]
+    assert sorted(story[-2:]) == ["end a", "end b"]
