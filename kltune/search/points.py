@@ -77,16 +77,20 @@ class Points:
     known: Sequence[KlSettings] = ()
 
     def wanted(
-        self, seen: Sequence[Seen], running: Collection[KlSettings] = ()
+        self,
+        seen: Sequence[Seen],
+        running: Collection[KlSettings] = (),
+        taken: Collection[KlSettings] = (),
     ) -> tuple[KlSettings | None, str]:
         """Return the point that something better than sampling asks for, and what that is.
 
         Args:
             seen: every trial whose end is known.
             running: what is being tried at this moment.
+            taken: what else is not to be tried; nobody may be at it now.
         """
         under_way = [settings.kl_coef for settings in running if settings.kl_coef > 0]
-        known = {s.key() for s in (*running, *(s.settings for s in seen))}
+        known = {s.key() for s in (*running, *taken, *(s.settings for s in seen))}
         curve = curve_points(seen, self.band)
         if self.kl_off and self.off.key() not in known:
             return self.off, "kl-off"

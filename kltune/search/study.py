@@ -180,7 +180,7 @@ class Search:
     def _ask(self, seen: Sequence[Seen], running: Collection[KlSettings]) -> Proposal | None:
         from optuna.trial import TrialState
 
-        wanted, source = self.points.wanted(seen, running)
+        wanted, source = self.points.wanted(seen, running, self._open_elsewhere())
         if wanted is not None and not self._is_waiting(wanted):
             attributes = {_KL_OFF: True} if wanted.kl_coef == 0 else None
             self._study.enqueue_trial(self._params(wanted), user_attrs=attributes)
@@ -198,28 +198,34 @@ class Search:
             if settings.key() in known:
                 # Drawn again: told at once, so that nothing is run twice.
                 self._tell(trial.number, known[settings.key()], ran=False)
-            elif settings.key() in taken or self._was_first(settings, trial.number):
+            elif settings.key() in taken or self._is_taken(settings):
                 self._study.tell(trial.number, state=TrialState.FAIL)
             else:
                 return Proposal(trial.number, settings, source if asked_for else "sampler")
         return None
 
-    def _was_first(self, settings: KlSettings, number: int) -> bool:
-        """Whether another workspace took this point while we did.
-
-        Each says what it takes before it looks, so at least one of two sees the other.
-        """
+    def _open_elsewhere(self) -> Collection[KlSettings]:
+        """Return the points that other workspaces have taken, at work or not, and not told."""
         from optuna.trial import TrialState
 
+        running = self._study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+        others = [trial for trial in running if not self._is_mine(trial)]
+        return [found for trial in others if (found := _settings_of(trial)) is not None]
+
+    def _is_taken(self, settings: KlSettings) -> bool:
+        """Whether another workspace has taken this point while we did, or has run it since.
+
+        Each says what it takes before it looks, so at least one of two sees the other and leaves
+        the point; it may be that both do.
+        """
+        if any(found.key() == settings.key() for found in self._open_elsewhere()):
+            return True
         for trial in self._study.get_trials(deepcopy=False):
             found, told = _settings_of(trial), trial.user_attrs.get(_OUTCOME)
-            if found is None or found.key() != settings.key() or self._is_mine(trial):
+            if found is None or told is None or self._is_mine(trial):
                 continue
-            if trial.state is TrialState.RUNNING and trial.number < number:
-                return True
-            # A short one may have come and gone since we looked for what is known.
-            if told is not None and not _outcomes().validate_python(told).never_trained:
-                return True
+            if found.key() == settings.key():
+                return not _outcomes().validate_python(told).never_trained
         return False
 
     def _is_waiting(self, settings: KlSettings) -> bool:

@@ -314,3 +314,30 @@ def test_a_point_that_came_and_went_while_we_asked_is_not_run_again(tmp_path):
     second = open_search(storage, owner="second", shared=True)
     # What the second knows is from before the first began.
     assert second.ask([]).settings.key() != run.settings.key()
+
+
+def test_the_point_of_a_worker_that_is_gone_does_not_stand_in_the_way_of_the_curve(tmp_path):
+    storage = f"sqlite:///{tmp_path}/study.db"
+    gone = open_search(storage, owner="gone", shared=True).ask([])
+    second = open_search(storage, owner="second", shared=True)
+    proposals, _ = carry_out(second, 3)
+    assert gone.settings.key() not in {p.settings.key() for p in proposals}
+    assert [p.source for p in proposals][1:] == ["curve", "curve"]
+    assert [p.number for p in proposals] == [1, 2, 3]
+
+
+def test_of_two_that_take_a_point_at_once_not_both_keep_it(tmp_path):
+    storage = f"sqlite:///{tmp_path}/study.db"
+    first = open_search(storage, owner="first", shared=True)
+    second = open_search(storage, owner="second", shared=True)
+    suggest, proposals = first._suggest, []
+
+    def slow(trial):
+        settings = suggest(trial)
+        if not proposals:
+            # Before the first has said what it takes, the second asks, says and looks.
+            proposals.append(second.ask([]))
+        return settings
+
+    first._suggest = slow
+    assert first.ask([]).settings.key() != proposals[0].settings.key()
