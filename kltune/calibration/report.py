@@ -63,7 +63,7 @@ class AttemptSeen:
 
 
 @dataclass(frozen=True, slots=True)
-class FindingSeen:
+class FindingTold:
     """A finding and the number of the attempt that it was made in."""
 
     attempt: int
@@ -86,7 +86,7 @@ class Run:
     trial: Trial
     started: float
     attempts: tuple[AttemptSeen, ...] = ()
-    findings: tuple[FindingSeen, ...] = ()
+    findings: tuple[FindingTold, ...] = ()
     steps: tuple[StepNumbers, ...] = ()
 
 
@@ -223,7 +223,7 @@ def _runs(
         for directory in workspace.trials(stage)
         if (record := read(directory.trial, TrialRecord)) is not None
     ]
-    told: dict[int, list[FindingSeen]] = {n: [] for n in range(len(found))}
+    told: dict[int, list[FindingTold]] = {n: [] for n in range(len(found))}
     for entry in decisions:
         if entry["what"] != "finding":
             continue
@@ -236,7 +236,7 @@ def _runs(
         ]
         for number in begun:
             finding = parse(entry["finding"], Finding, workspace.journal)
-            told[number].append(FindingSeen(entry["attempt"], finding))
+            told[number].append(FindingTold(entry["attempt"], finding))
     runs = [
         _run(stage, directory, record, told[n])
         for n, (stage, directory, record) in enumerate(found)
@@ -247,7 +247,7 @@ def _runs(
     return (*elsewhere, *runs)
 
 
-def _run(stage: str, directory: TrialDir, record: TrialRecord, told: list[FindingSeen]) -> Run:
+def _run(stage: str, directory: TrialDir, record: TrialRecord, told: list[FindingTold]) -> Run:
     attempts = []
     findings = list(told)
     for number, place in enumerate(directory.attempts(), 1):
@@ -258,7 +258,7 @@ def _run(stage: str, directory: TrialDir, record: TrialRecord, told: list[Findin
         attempts.append(AttemptSeen(plan, result))
         # A crash is seen by whoever reads the log at the end; no rule has told of it before.
         if result is not None and result.attempt.finding is not None:
-            crash = FindingSeen(number, result.attempt.finding)
+            crash = FindingTold(number, result.attempt.finding)
             findings += [] if crash in findings else [crash]
     return Run(
         stage=stage,

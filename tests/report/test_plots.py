@@ -3,7 +3,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from kltune.calibration.report import FindingSeen, Run, StepNumbers
+from kltune.calibration.report import FindingTold, Run, StepNumbers
 from kltune.domain.curve import CurvePoint
 from kltune.domain.findings import Action, Finding, Kind, Severity
 from kltune.domain.kl import KlSettings
@@ -25,7 +25,7 @@ def run(name, kls, role=Role.SEARCH, ending=Ending.COMPLETED, findings=()):
 
 def finding(step, rule):
     seen = Finding(rule, Severity.CRITICAL, Kind.DIVERGENCE, Action.STOP, step, "", 1, 1, "")
-    return FindingSeen(1, seen)
+    return FindingTold(1, seen)
 
 
 def parsed(svg):
