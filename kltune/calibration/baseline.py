@@ -8,7 +8,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from kltune import __version__
-from kltune.calibration.crews import open_crew
+from kltune.calibration.crews import StageCrew, open_crew
 from kltune.calibration.drift import remember_data
 from kltune.calibration.identity import identify, shared_identity
 from kltune.calibration.preflight import Setup
@@ -29,12 +29,11 @@ from kltune.domain.protocol import (
 from kltune.domain.protocol import Search as SearchAction
 from kltune.domain.trials import Role, Trial
 from kltune.errors import LaunchError, SettingsError
-from kltune.launchers import Launcher, open_launcher
 from kltune.search import Points, Search, SearchSpace, Seen
 from kltune.settings import differences
-from kltune.trial import Crew, TrialSpec, watch_trial
-from kltune.trial.records import as_json, free_slot, read_trial, save
-from kltune.trial.run import Looks, is_under_way, last_words
+from kltune.trial import TrialSpec
+from kltune.trial.records import as_json, read_trial, save
+from kltune.trial.run import last_words
 from kltune.verl.command import held_fixed
 from kltune.verl.overrides import bare
 from kltune.verl.secrets import redact, redact_values
@@ -113,21 +112,19 @@ class Baseline:
         self._set_aside_what_never_trained()
         search = self._open_search(owner)
         cluster = self.setup.settings.content.cluster
-        launcher = open_launcher(cluster)
-        with open_crew(cluster, launcher, self.observe) as crew:
+        with open_crew(cluster, self.workspace, STAGE, self.observe) as crew:
             for trial in self._history():
                 # What has ended is told again: a kill may have come before journal and study
-                # were. What runs has its place, so it is taken up before any other is given away.
-                directory = self.workspace.trial(STAGE, trial.name)
-                if trial.outcome is not None or is_under_way(directory, launcher):
-                    crew.start(trial.name, self._begin(trial, crew, launcher))
+                # were.
+                if trial.outcome is not None or crew.is_under_way(trial.name):
+                    crew.begin(self.spec(trial))
             try:
-                return self._carry_out(search, crew, launcher)
+                return self._carry_out(search, crew)
             finally:
                 with suppress(LaunchError):  # the storage may be what has failed
                     search.leave()
 
-    def _carry_out(self, search: Search, crew: Crew, launcher: Launcher) -> Calibration:
+    def _carry_out(self, search: Search, crew: StageCrew) -> Calibration:
         exhausted = False
         while True:
             own = self._history()
@@ -145,21 +142,14 @@ class Baseline:
                     crew.end()
                     return self._conclude(verdict, history, own)
                 case RunTrial(trial) if not crew.is_full:
-                    crew.start(trial.name, self._begin(trial, crew, launcher))
+                    crew.begin(self.spec(trial))
                 case SearchAction() if not crew.is_full:
                     proposed = self._proposed(search, own, others)
                     exhausted = proposed is None
                     if proposed is not None:
-                        crew.start(proposed.name, self._begin(proposed, crew, launcher))
+                        crew.begin(self.spec(proposed))
                 case _:
                     crew.wait(at_most_s=LISTEN_S if search.shared else None)
-
-    def _begin(self, trial: Trial, crew: Crew, launcher: Launcher) -> Looks:
-        """Begin a trial, or take it up."""
-        directory = self.workspace.trial(STAGE, trial.name)
-        slot = free_slot(self.workspace.trial(STAGE, name) for name in crew.running)
-        spec = replace(self.spec(trial), slot=slot)
-        return watch_trial(spec, directory, self.workspace, launcher, self.observe)
 
     def _proposed(
         self, search: Search, own: Sequence[Trial], others: Sequence[Trial]

@@ -35,11 +35,10 @@ from kltune.domain.steps import Step, values
 from kltune.domain.transfer import elasticity, predicted_kl
 from kltune.domain.trials import Trial
 from kltune.errors import LaunchError, NotCalibratedError, SettingsError
-from kltune.launchers import open_launcher
 from kltune.settings import Settings
-from kltune.trial import TrialSpec, watch_trial
-from kltune.trial.records import TrialRecord, as_json, free_slot, read, read_trial, save
-from kltune.trial.run import is_under_way, last_words, read_steps
+from kltune.trial import TrialSpec
+from kltune.trial.records import TrialRecord, as_json, read, read_trial, save
+from kltune.trial.run import last_words, read_steps
 from kltune.verl.command import held_fixed
 from kltune.verl.keys import Key
 from kltune.verl.overrides import lay_over
@@ -107,8 +106,6 @@ class Scaling:
         )
         for text in (*changes, *(note for p in proposed for note in p.notes)):
             self.observe(Note(f"{nodes} nodes: {text}"))
-        cluster = setup.settings.content.cluster
-        launcher = open_launcher(cluster)
         if is_of_others(self.workspace, nodes, calibration.settings):
             self.observe(
                 Note(f"{nodes} nodes: the baseline has found other settings since; begun anew")
@@ -116,19 +113,11 @@ class Scaling:
             set_stage_aside(self.workspace, stage)
         self._check_length(stage, setup.steps)
         save(begun_from(self.workspace, nodes), calibration.settings)
-        with open_crew(cluster, launcher, self.observe) as crew:
-
-            def start(trial: Trial) -> None:
-                running = (self.workspace.trial(stage, name) for name in crew.running)
-                spec = replace(self._spec(trial, setup, after), slot=free_slot(running))
-                directory = self.workspace.trial(stage, trial.name)
-                looks = watch_trial(spec, directory, self.workspace, launcher, self.observe)
-                crew.start(trial.name, looks)
-
-            # What runs has its place, so it is taken up before any other is given away.
+        cluster = setup.settings.content.cluster
+        with open_crew(cluster, self.workspace, stage, self.observe) as crew:
             for directory in self.workspace.trials(stage):
-                if is_under_way(directory, launcher):
-                    start(read_trial(directory))
+                if crew.is_under_way(directory.path.name):
+                    crew.begin(self._spec(read_trial(directory), setup, after))
             while True:
                 for name, outcome in crew.ended():
                     self._stop_if_nothing_ran(self.workspace.trial(stage, name), outcome)
@@ -140,7 +129,7 @@ class Scaling:
                             nodes, verdict, history, proposed, setup, changes, calibration
                         )
                     case RunTrial(trial) if not crew.is_full:
-                        start(trial)
+                        crew.begin(self._spec(trial, setup, after))
                     case _:
                         crew.wait()
 

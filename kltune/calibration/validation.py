@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from kltune.calibration.crews import each_ended, open_crew
@@ -26,11 +26,10 @@ from kltune.domain.outcome import Outcome
 from kltune.domain.profiles import ROBUST
 from kltune.domain.trials import Role, Trial
 from kltune.errors import MetricsError, NotCalibratedError, SettingsError
-from kltune.launchers import Launcher, open_launcher
 from kltune.settings import differences
-from kltune.trial import Crew, TrialSpec, watch_trial
-from kltune.trial.records import AttemptResult, as_json, free_slot, read, save
-from kltune.trial.run import Looks, is_under_way, read_steps
+from kltune.trial import TrialSpec
+from kltune.trial.records import AttemptResult, as_json, read, save
+from kltune.trial.run import read_steps
 from kltune.validation import (
     Comparison,
     Curve,
@@ -134,21 +133,13 @@ class Validation:
             arms = arms_of(calibration)
             self._same_as_before(tasks, arms, calibration.steps)
             cluster = self.setup.settings.content.cluster
-            launcher = open_launcher(cluster)
             trials = self.trials(arms)
             ended: dict[str, Outcome] = {}
             answers: dict[str, _ByStep] = {}
-            with open_crew(cluster, launcher, self.observe) as crew:
-                # What runs has its place, so it is taken up before any other is given away.
-                ordered = sorted(
-                    trials,
-                    key=lambda t: not is_under_way(self._directory(t.name), launcher),
-                )
-                looks = (
-                    (trial.name, self._begin(trial, tasks, calibration.steps, crew, launcher))
-                    for trial in ordered
-                )
-                for name, outcome in each_ended(crew, looks):
+            with open_crew(cluster, self.workspace, STAGE, self.observe) as crew:
+                ordered = sorted(trials, key=lambda trial: not crew.is_under_way(trial.name))
+                specs = (self.spec(trial, tasks, calibration.steps) for trial in ordered)
+                for name, outcome in each_ended(crew, specs):
                     ended[name] = outcome
                     # Read at once: answers that fit no problem show after one trial, not after
                     # all.
@@ -210,14 +201,6 @@ class Validation:
             test_freq=own if own and own > 0 else max(1, steps // VALIDATIONS),
             keep_answers=True,
         )
-
-    def _begin(
-        self, trial: Trial, tasks: Tasks, steps: int, crew: Crew, launcher: Launcher
-    ) -> Looks:
-        slot = free_slot(self._directory(name) for name in crew.running)
-        spec = replace(self.spec(trial, tasks, steps), slot=slot)
-        directory = self._directory(trial.name)
-        return watch_trial(spec, directory, self.workspace, launcher, self.observe)
 
     def _directory(self, name: str) -> TrialDir:
         return self.workspace.trial(STAGE, name)

@@ -218,14 +218,14 @@ class Search:
         Each says what it takes before it looks, so at least one of two sees the other and leaves
         the point; it may be that both do.
         """
-        if any(found.key() == settings.key() for found in self._open_elsewhere()):
-            return True
         for trial in self._study.get_trials(deepcopy=False):
             found, told = _settings_of(trial), trial.user_attrs.get(_OUTCOME)
-            if found is None or told is None or self._is_mine(trial):
+            if found is None or found.key() != settings.key() or self._is_mine(trial):
                 continue
-            if found.key() == settings.key():
-                return not _outcomes().validate_python(told).never_trained
+            if told is None and not trial.state.is_finished():
+                return True
+            if told is not None and not _outcomes().validate_python(told).never_trained:
+                return True
         return False
 
     def _is_waiting(self, settings: KlSettings) -> bool:

@@ -10,6 +10,7 @@ import time
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
 from types import TracebackType
+from typing import TypeVar
 
 from kltune.domain.events import Observer
 from kltune.domain.outcome import Outcome
@@ -21,6 +22,8 @@ from kltune.workspace import TrialDir, Workspace
 
 #: Seconds between two looks at a running trial.
 POLL_S = 0.25
+
+_AnyCrew = TypeVar("_AnyCrew", bound="Crew")
 
 
 class Crew:
@@ -107,7 +110,7 @@ class Crew:
             if error is not None:
                 raise error
 
-    def __enter__(self) -> Crew:
+    def __enter__(self: _AnyCrew) -> _AnyCrew:
         return self
 
     def __exit__(

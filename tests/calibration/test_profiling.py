@@ -17,7 +17,7 @@ MICRO = "actor_rollout_ref.actor.ppo_micro_batch_size_per_gpu"
 @pytest.fixture
 def profile(project, monkeypatch, capsys):
     """A function that scales to nodes and profiles there, from a baseline made in time."""
-    for part in ("scale", "profiling"):
+    for part in ("crews", "profiling"):
         monkeypatch.setattr(f"kltune.calibration.{part}.open_launcher", lambda _: LocalLauncher())
     sizes = {
         "trainer.device": "cpu",  # several nodes of one machine

@@ -12,7 +12,7 @@ from kltune.launchers.local import LocalLauncher
 @pytest.fixture
 def calibrate(project, monkeypatch, capsys):
     """A function that makes a baseline with settings inside the band."""
-    monkeypatch.setattr("kltune.calibration.scale.open_launcher", lambda _: LocalLauncher())
+    monkeypatch.setattr("kltune.calibration.crews.open_launcher", lambda _: LocalLauncher())
 
     def run(scenario=None, confirmations=0):
         overrides = {**project.content["verl"]["overrides"], **SIZES}

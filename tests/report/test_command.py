@@ -66,7 +66,7 @@ def whole(project, monkeypatch, shelf):
     if shelf.exists():
         shutil.copytree(shelf, project.workspace.path)
         return project
-    for part in ("scale", "profiling"):
+    for part in ("crews", "profiling"):
         monkeypatch.setattr(f"kltune.calibration.{part}.open_launcher", lambda _: LocalLauncher())
     write(project.path / "train.parquet", [row(n) for n in range(200)])
     write(project.path / "test.parquet", [row(n, split="test") for n in range(300)])

@@ -226,7 +226,7 @@ def test_what_a_killed_validation_left_running_ends_when_it_is_set_aside(calibra
 
 
 def test_run_carries_out_the_stages_that_the_settings_name(project, monkeypatch, capsys):
-    monkeypatch.setattr("kltune.calibration.scale.open_launcher", lambda _: LocalLauncher())
+    monkeypatch.setattr("kltune.calibration.crews.open_launcher", lambda _: LocalLauncher())
     write(project.path / "train.parquet", [row(n) for n in range(200)])
     write(project.path / "test.parquet", [row(n, split="test") for n in range(300)])
     project.content["verl"]["overrides"] |= SIZES
